@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,8 +19,8 @@ from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties.layers.pieces import _cuts
 from cemverify.conformance.questions.black_boxes import crowded, smaller
+from suites.conformance.twins import Twin
 from suites.kit.judging import judged
 from suites.kit.source import ROOT
 
@@ -35,9 +36,9 @@ def loss(S: Tensor, m: Any) -> Any:
     return (read(S, m) - m.v).square().sum(-1) / 2
 
 
-def with_edit(right: str, wrong: str) -> Any:
-    """The example with one edit."""
-    return module_of(edited(EXAMPLE, (right, wrong)), "edited_delta_rule").mine
+def with_edits(*pairs: tuple[str, str]) -> Any:
+    """The example with edits."""
+    return module_of(edited(EXAMPLE, *pairs), "edited_delta_rule").mine
 
 
 def layer(update: Callable[..., Any] = lambda S, m: (m.v, S), **more: Any) -> Any:
@@ -98,13 +99,6 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
     assert torch.equal(found["output"][:, -1:], start["output"][:, -1:])
 
 
-@pytest.mark.parametrize(("tolerance", "verdict"), [(None, Verdict.VIOLATED), (1e-3, Verdict.HOLDS)])
-def test_a_solver_that_stops_early_may_be_off_by_its_tolerance(tolerance: float | None, verdict: Verdict) -> None:
-    off, granted = ("/ K**0.5)\n    return", "/ K**0.5 + 1e-3)\n    return"), f"state=(K, V), tolerance={tolerance},"
-    solved = module_of(edited(EXAMPLE, off, ("state=(K, V),", granted)), "solved").mine
-    assert judged(solved, "structure/layer/reference", examples=12).verdict == verdict
-
-
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.HOLDS), (0.99, Verdict.VIOLATED)])
 @pytest.mark.parametrize("absent", [("first-state",), ("last-state",), ("first-state", "last-state")])
 def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
@@ -154,92 +148,98 @@ def test_a_declaration_that_contradicts_itself_is_refused(more: dict[str, Any], 
         layer(**more)
 
 
-@pytest.mark.parametrize(
-    ("update", "sentence"),
-    [
-        (lambda S, m: m.v, "expected a pair: outputs, last state"),
-        (lambda S, m: ((m.v, m.v), S), "it returned 2 arrays, expected 1: output"),
-        (lambda S, m: (m.v, {"S": S}), "it returned arrays named ['S'], expected ['state']"),
-    ],
-)
-def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence: str) -> None:
-    record = judged(layer(update, not_offered=("no-state",)), "structure/layer/reference", examples=4)
-    assert record.verdict == Verdict.VIOLATED
-    assert sentence in str(record.reason)
+def summing(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
+    """Linear attention, whose state leaves the domain of first ones."""
+    sums = S[:, None] + torch.einsum("bjk,bjv->bjkv", m.k, m.v).cumsum(1)
+    return torch.einsum("bjk,bjkv->bjv", m.k, sums), sums[:, -1]
 
 
-def test_another_default_dtype_is_told_as_such() -> None:
-    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
-        return m.v @ torch.eye(3), S
-
-    record = judged(layer(update, working_dtype="float32"), "structure/layer/settings", examples=4)
-    assert "The default dtype was torch.float64" in str(record.reason)
+def into_zeros(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
+    outputs = torch.zeros(m.v.shape, dtype=m.v.dtype)
+    outputs[:, 0] += m.v[:, 0]
+    return outputs, S
 
 
-def test_outputs_that_are_written_into_zeros_are_told_that_mapping_may_be_left_out() -> None:
-    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
-        outputs = torch.zeros(m.v.shape, dtype=m.v.dtype)
-        outputs[:, 0] += m.v[:, 0]
-        return outputs, S
-
-    assert "put 'vmap' into not_offered" in str(judged(layer(update), "modes/layer/vmap", examples=4).reason)
-    assert "vmap" not in str(judged(layer(update), "structure/layer/reference", examples=4).reason)
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "part"),
-    [
-        ("S = S + (", "S = S - (", "sign of the step"),
-        ("S = m.g[:, t, None, None].exp() * S\n", "\n", "forgetting"),
-        ("m.k[:, t, None] @ S  #", "m.k[:, t, None] @ (S / m.g[:, t, None, None].exp())  #", "place of the gradient"),
-        ("m.beta[:, t, None] * m.k", "m.k", "step size"),
-        ("m.beta[:, t, None] * m.k", "2 * m.beta[:, t, None] * m.k", "size of the step"),
-    ],
-)
-def test_a_loop_that_differs_in_one_thing_is_told_by_it(right: str, wrong: str, part: str) -> None:
-    assert judged(with_edit(right, wrong), "structure/layer/reference", examples=12).part == part
-
-
-def test_a_row_is_cut_between_mini_batches_alone() -> None:
-    assert _cuts(9, 4, 0, few=False) == {"in two, after token 4": [4], "batch by batch": [4, 8]}
-    assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
-
-
-def test_a_state_that_left_the_domain_of_first_ones_is_carried_on() -> None:
-    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
-        sums = S[:, None] + torch.einsum("bjk,bjv->bjkv", m.k, m.v).cumsum(1)
-        return torch.einsum("bjk,bjkv->bjv", m.k, sums), sums[:, -1]
-
-    correlated = {"loss": lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), "domain": {"state": (0.1, 1)}}
-    record = judged(layer(update, **correlated, not_offered=("no-state",)), "structure/layer/pieces", examples=12)
-    assert record.verdict == Verdict.HOLDS
-
-
-def test_an_array_that_is_edited_only_where_it_fills_its_mini_batches_is_found() -> None:
+def editing_full_batches() -> Any:
+    """An array is edited only where it fills its mini-batches."""
     text = (ROOT / "examples" / "online_layers" / "ttt_linear.py").read_text()
     text = edited(text, ("BATCH, D = 4", "BATCH, D = 16"))
     text = edited(text, ("    outputs = []", "    outputs = []\n    m.q.mul_(1 if m.k.shape[1] % BATCH else 2)"))
-    assert judged(module_of(text, "in_place").mine, "structure/layer/inputs-unchanged").verdict == Verdict.VIOLATED
+    return module_of(text, "in_place").mine
 
 
-def test_every_row_is_long_enough_to_be_cut_and_noise_is_told_from_a_cut_in_float32_too() -> None:
-    record = judged(load("examples.online_layers.ttt_linear:mine"), "structure/layer/pieces", examples=20)
-    assert (record.verdict, record.discarded) == (Verdict.HOLDS, 0)
-    narrow = with_edit("state=(K, V),", 'state=(K, V),\n    working_dtype="float32",')
-    assert judged(narrow, "structure/layer/pieces").verdict == Verdict.HOLDS
+def others(name: str, *absent: str) -> Any:
+    """A layer that somebody else wrote, and what it may declare absent besides."""
+    layer = load(f"suites.blind.faults:{name}")
+    return replace(layer, not_offered={**layer.not_offered, **dict.fromkeys(absent, "declared")})
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "violated"),
-    [
-        # the last state; a gate past its range; another row's state
-        ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S * (1 + 1e-6)", "reference"),
-        ("m.g[:, t, None, None].exp()", "m.g[:, t, None, None].clamp(min=-4).exp()", "reference"),
-        ("None] @ S / K", "None] @ S.flip(0) / K", "batch-independence"),
-    ],
+LOOP, PIECES, DTYPE = "structure/layer/reference", "structure/layer/pieces", "structure/layer/dtype"
+SOLVED = ("/ K**0.5)\n    return", "/ K**0.5 + 1e-3)\n    return")
+SIZE, NARROW = "m.beta[:, t, None] * m.k", "oa_gated_last_state_in_float32"
+KEEPING = (
+    ("K, V = ", "KEPT = {}\nK, V = "),
+    ("= m.k.new_zeros(len(m.k), K, V) if", "= KEPT.get(len(m.k), m.k.new_zeros(len(m.k), K, V)) if"),
+    ("return torch.cat(outputs, 1), S", "KEPT[len(m.k)] = S.detach()\n    return torch.cat(outputs, 1), S"),
 )
-def test_faults_of_the_kind_that_no_mutant_has_are_found(right: str, wrong: str, violated: str) -> None:
-    assert judged(with_edit(right, wrong), f"structure/layer/{violated}").verdict == Verdict.VIOLATED
+# by the part that is named, an edit of the loop in one place
+PARTS = {
+    "sign of the step": ("S = S + (", "S = S - ("),
+    "forgetting": ("S = m.g[:, t, None, None].exp() * S\n", "\n"),
+    "place of the gradient": ("[:, t, None] @ S  #", "[:, t, None] @ (S / m.g[:, t, None, None].exp())  #"),
+    "step size": (SIZE, "m.k"),
+    "size of the step": (SIZE, f"2 * {SIZE}"),
+}
+NO_ANSWERS: Sequence[tuple[str, Callable[..., Any], str]] = (
+    ("outputs alone", lambda S, m: m.v, "expected a pair: outputs, last state"),
+    ("two outputs", lambda S, m: ((m.v, m.v), S), "it returned 2 arrays, expected 1: output"),
+    ("a state of another name", lambda S, m: (m.v, {"S": S}), "it returned arrays named ['S'], expected ['state']"),
+)
+TWINS: dict[str, Twin] = {
+    "a solver that stops early may be off by its tolerance": Twin(
+        LOOP, lambda: with_edits(SOLVED, ("state=(K, V),", "state=(K, V), tolerance=1e-3,")),
+        lambda: with_edits(SOLVED), examples=12),
+    "a state that left the domain of first ones is carried on": Twin(
+        PIECES, lambda: layer(summing, loss=lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v),
+                              domain={"state": (0.1, 1)}, not_offered=("no-state",)), examples=12),
+    "noise is told from a cut in float32 too": Twin(
+        PIECES, lambda: with_edits(("state=(K, V),", 'state=(K, V),\n    working_dtype="float32",')), examples=60),
+    "a float32 state of narrow tokens may be declared": Twin(
+        DTYPE, lambda: others(NARROW, "narrow-state"), lambda: others(NARROW), examples=60),
+    "gradients at the kinks of a map by where": Twin(
+        "training/layer/reference", wrong=lambda: others("ob_jax_linear_phi_by_where"), examples=60, arrays="jax"),
+    **{name: Twin(LOOP, wrong=partial(layer, update, not_offered=("no-state",)), reason=words, examples=4)
+       for name, update, words in NO_ANSWERS},
+    "another default dtype": Twin(
+        "structure/layer/settings", wrong=lambda: layer(
+            lambda S, m: (m.v @ torch.eye(3), S), working_dtype="float32"),
+        reason="The default dtype was torch.float64", examples=4),
+    "outputs that are written into zeros may not be mapped": Twin(
+        "modes/layer/vmap", wrong=partial(layer, into_zeros), reason="put 'vmap' into not_offered", examples=4),
+    **{f"a loop that differs in its {part}": Twin(LOOP, wrong=partial(with_edits, pair), part=part, examples=12)
+       for part, pair in PARTS.items()},
+    # of the kind that no mutant has
+    "the last state": Twin(LOOP, wrong=lambda: with_edits(
+        ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S * (1 + 1e-6)")), examples=60),
+    "a gate past its range": Twin(LOOP, wrong=lambda: with_edits(
+        ("m.g[:, t, None, None].exp()", "m.g[:, t, None, None].clamp(min=-4).exp()")), examples=60),
+    "another row's state": Twin("structure/layer/batch-independence", wrong=lambda: with_edits(
+        ("None] @ S / K", "None] @ S.flip(0) / K")), examples=60),
+    "an edited array that fills its mini-batches": Twin(
+        "structure/layer/inputs-unchanged", wrong=editing_full_batches, examples=60),
+    "a state that is kept between calls": Twin("structure/layer/no-state", wrong=lambda: with_edits(*KEEPING),
+                                               reason="a second time = the first time", examples=60),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_right_layer_holds_and_its_faulty_twin_is_told_as_what_it_is(name: str) -> None:
+    TWINS[name].judge()
+
+
+def test_every_row_is_long_enough_to_be_cut() -> None:
+    record = judged(load("examples.online_layers.ttt_linear:mine"), PIECES, examples=20)
+    assert (record.verdict, record.discarded) == (Verdict.HOLDS, 0)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -247,31 +247,6 @@ def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_
     """A Huber loss, whose kink lies at whole numbers, which questions like."""
     record = judged(load("suites.blind.faults:ob_huber"), "training/layer/reference", seed=seed)
     assert record.verdict == Verdict.HOLDS
-
-
-def test_what_outlived_a_first_contact_is_found() -> None:
-    for name, violated in (
-        ("oa_gated_last_state_in_float32", "structure/layer/dtype"),
-        ("ob_jax_linear_phi_by_where", "training/layer/reference"),
-    ):
-        assert judged(load(f"suites.blind.faults:{name}"), violated).verdict == Verdict.VIOLATED
-
-
-def test_a_float32_state_of_narrow_tokens_may_be_declared() -> None:
-    wide = load("suites.blind.faults:oa_gated_last_state_in_float32")
-    wide = replace(wide, not_offered={**wide.not_offered, "narrow-state": "declared"})
-    assert judged(wide, "structure/layer/dtype").verdict == Verdict.HOLDS
-
-
-def test_a_state_that_is_kept_between_calls_is_named() -> None:
-    edits = (
-        ("K, V = ", "KEPT = {}\nK, V = "),
-        ("= m.k.new_zeros(len(m.k), K, V) if", "= KEPT.get(len(m.k), m.k.new_zeros(len(m.k), K, V)) if"),
-        ("return torch.cat(outputs, 1), S", "KEPT[len(m.k)] = S.detach()\n    return torch.cat(outputs, 1), S"),
-    )
-    record = judged(module_of(edited(EXAMPLE, *edits), "keeping_delta_rule").mine, "structure/layer/no-state")
-    assert record.verdict == Verdict.VIOLATED
-    assert "a second time = the first time" in str(record.reason)
 
 
 def test_a_long_row_loses_halves_before_single_tokens() -> None:
