@@ -162,20 +162,16 @@ SELF_CROSS: Any = "self-cross"
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: AttentionConfig(0, 1, head_dim=1), "dim and heads must be positive, not 0 and 1"),
-        (lambda: AttentionConfig(1, 0, head_dim=1), "dim and heads must be positive, not 1 and 0"),
+        *((partial(config, *sizes), f"dim and {what} must be positive, not {sizes[0]} and {sizes[1]}")
+          for config, what in ((AttentionConfig, "heads"), (LlamaAttentionConfig, "heads"),
+                               (MLPConfig, "hidden"), (SwiGLUConfig, "hidden"))
+          for sizes in ((0, 1), (1, 0))),
         (lambda: AttentionConfig(1, 1, head_dim=0), "the head dimension must be positive, .* not 0"),
         (lambda: AttentionConfig(2, 2, position="rotary"), "even for rotary positions, not 1"),
         (lambda: AttentionConfig(1, 1, steps=0), "T must be at least 1, not 0"),
-        (lambda: MLPConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
-        (lambda: MLPConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
         (lambda: MLPConfig(1, 1, step_size=0.0), "the step size must be positive and finite, not 0.0"),
         (lambda: MLPConfig(1, 1, step_size=float("inf")), "the step size must be positive and finite, not inf"),
         (lambda: PreconditionerConfig("low-rank", rank=0), "must be at least 1, not 0"),
-        (lambda: LlamaAttentionConfig(0, 1), "dim and heads must be positive, not 0 and 1"),
-        (lambda: LlamaAttentionConfig(1, 0), "dim and heads must be positive, not 1 and 0"),
-        (lambda: SwiGLUConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
-        (lambda: SwiGLUConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
         (lambda: AttentionConfig(6, 4), "dim 6 is not a multiple of heads 4; give head_dim"),
         (lambda: AttentionConfig(4, 2, temperature=0.0), "must be positive and finite, not 0.0"),
         (lambda: AttentionConfig(4, 2, temperature=float("inf")), "must be positive and finite, not inf"),
@@ -214,7 +210,7 @@ SELF_CROSS: Any = "self-cross"
         # a model of the paper's
         *((partial(build, "7B"), "unknown model size '7B'; choose from 86M") for build in (size, llama, full_cem)),
     ],
-)
+)  # fmt: skip
 def test_a_configuration_that_cannot_be_built_says_why(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

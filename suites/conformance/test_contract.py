@@ -32,7 +32,6 @@ from cemverify.conformance.implementations.named_parameters import load_weights
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import catalogue
 from examples.fused_modules import MLP
 from examples.mlp_module import GatedMLP
 from suites.kit.judging import judged
@@ -114,12 +113,6 @@ def module_implementation(names: dict[str, str | tuple[str, ...]], mlp: Any = Ga
     activations = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
     absent = (*LEAN, "start", "step-size", *activations)
     return implementation_from_modules(mlp=mlp, names=names, not_offered=absent)
-
-
-def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
-    tied = module_implementation({"V": ("gate_proj.weight", "down_proj.weight.T"), "W": "up_proj.weight"})
-    some = [property_.id for property_ in catalogue() if "/mlp/" in property_.id][::4]
-    assert verdicts(check_implementation(tied, properties=some, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
 def test_keys_of_fewer_heads_are_refused_in_the_words_of_the_contract() -> None:
@@ -239,19 +232,16 @@ def wrapped(*arguments: torch.Tensor) -> torch.Tensor:
     return own(*arguments)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [own, functools.partial(own), wrapped, Layer(), Layer().forward, torch.vmap(own)],
-    ids=["function", "partial", "wrapped", "module", "method", "vmap"],
-)
-def test_a_function_is_found_behind_what_wraps_it(function: object) -> None:
-    place = origin_of(implementation(attention=function)).places["attention"]  # type: ignore[arg-type]
-    assert place.file == HERE
-    assert place.name in ("own", "Layer.forward")
-
-
 def built(config: AttentionConfig) -> Layer:
     return Layer()
+
+
+@pytest.mark.parametrize(
+    "function", [own, functools.partial(own), wrapped, torch.vmap(own), Layer(), Layer().forward]
+)
+def test_a_function_is_found_behind_what_wraps_it(function: Any) -> None:
+    place = origin_of(implementation(attention=function)).places["attention"]
+    assert (place.file, place.name) == (HERE, "Layer.forward" if "Layer" in str(function) else "own")
 
 
 @pytest.mark.parametrize("builder", [lambda config: Layer(), built, lambda config: built(config)])
