@@ -425,6 +425,12 @@ def log_cosh(tanh: Callable[[Tensor], Tensor]) -> EnergyLayer:
     )
 
 
+MUTANTS = (
+    ("energy-transformer-norm-left-out", "the norm", ""),
+    ("layer-last-channel-short", "channel 3", ""),
+    ("ham-two-layers-decay-of-one-layer-missing", "hidden", ""),
+    ("layer-summed-over-tokens", FACTOR, "times what it must be: the number of tokens"),
+)
 TWINS: dict[str, Twin] = {
     "signs": Twin(ENERGY, lambda: of_signs(0.0), lambda: of_signs(0.3), UPDATE),
     "a mean as it stands": Twin(BATCH, lambda: of_a_mean(len), lambda: of_a_mean(lambda x: min(len(x), 3)),
@@ -525,6 +531,12 @@ TWINS: dict[str, Twin] = {
     "a small error that grows and is gone without a jump": Twin(
         ENERGY, None, lambda: quadratic(update=lambda x, m: m - x + 1e-9 * m**6 * (-m * m).exp()),
         part="not the stated energy's gradient", examples=60),
+    "tokens that read each other, which is not declared": Twin(
+        "structure/layer/own-state", None,
+        lambda: energy_layer(update=lambda x: x.cumsum(1), state=("J", 2), memory=None, step="free"),
+        reason="declare memory=PRESENT_STATE or coupled=True", examples=60),
+    **{id_: Twin(mutant(id_).property, None, mutant(id_).subject, part=part, because=because, examples=60)
+       for id_, part, because in MUTANTS},
     "a JAX layer that branches on values": Twin(
         ENERGY, lambda: quadratic(arrays="jax", update=lambda x, m: m - x if float(abs(x).sum()) >= 0 else x,
                                   not_offered=("compile", "vmap")), examples=6, arrays="jax"),
@@ -556,11 +568,6 @@ def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
     assert 60 < judged(retrieval(), LONG, examples=30).asked_up_to["J"] <= LONGEST
 
 
-def test_tokens_that_read_each_other_are_told_how_that_is_declared() -> None:
-    bare = energy_layer(update=lambda x: x.cumsum(1), state=("J", 2), memory=None, step="free")
-    assert "declare memory=PRESENT_STATE or coupled=True" in str(judged(bare, "structure/layer/own-state").reason)
-
-
 def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
     absent = quadratic(coupled=True, energy_per="sequence").not_offered
     assert absent["own-state"] == "declared: its energy reads every token's state"
@@ -575,23 +582,9 @@ def test_an_error_in_the_last_digits_is_not_called_a_factor_of_one() -> None:
     assert (record.verdict, record.part == FACTOR) == (Verdict.VIOLATED, False)
 
 
-@pytest.mark.parametrize(
-    ("id_", "part"),
-    [
-        ("energy-transformer-norm-left-out", "the norm"),
-        ("layer-last-channel-short", "channel 3"),
-        ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
-        ("layer-summed-over-tokens", FACTOR),
-        ("hopfield-heads-one-beta-for-all", ""),
-    ],
-)
-def test_the_part_of_a_mutant_that_fails_is_named_and_heads_are_shown_with_few_tokens(id_: str, part: str) -> None:
-    record = judged(mutant(id_).subject(), mutant(id_).property)
-    assert record.verdict == Verdict.VIOLATED
-    assert part in ("", record.part)
-    if part == FACTOR:
-        assert str(record.because).endswith("times what it must be: the number of tokens")
-    assert part or (record.counterexample or {})["case"]["tokens"] <= 2
+def test_heads_are_shown_with_few_tokens() -> None:
+    fault = mutant("hopfield-heads-one-beta-for-all")
+    assert (judged(fault.subject(), fault.property).counterexample or {})["case"]["tokens"] <= 2
 
 
 def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> None:

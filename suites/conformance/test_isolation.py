@@ -36,7 +36,6 @@ from suites.kit.processes import soon
 pytestmark = pytest.mark.slow
 
 HOSTILE = "suites.conformance.hostile"
-IMPATIENTLY = replace(QUICKLY, timeout=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +135,7 @@ def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
 
 @pytest.mark.parametrize("name", ["starts_a_child", "starts_a_daemon"])
 def test_what_an_implementation_starts_ends_with_it(name: str, child: Path) -> None:
-    records(f"{HOSTILE}:{name}", IMPATIENTLY)
+    records(f"{HOSTILE}:{name}", replace(QUICKLY, timeout=1.0))
     assert soon(lambda: is_gone(int(child.read_text())), 5)
 
 
