@@ -22,7 +22,7 @@ from cemverify.results import envelope
 from cemverify.results.provenance import Maker
 from cemverify.results.statistics import paired_ratio
 from cemverify.results.tables import markdown
-from reports.pictures.gallery import pictures_of
+from reports.pictures import pictures_of
 from synthetic.figures.drawing import Picture
 from synthetic.training.machine import peak_flops
 

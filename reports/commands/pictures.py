@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, show, write_bytes
     from reports.collect import collect, complete
-    from reports.pictures.gallery import pictures_of
+    from reports.pictures import pictures_of
 
     drawn = {}
     folder = options.output or beside(options.paths) / "pictures"

@@ -45,11 +45,6 @@ class Comparison:
         return [*self.missing, *(finding for pair in self.pairs for finding in pair.findings), *self.added]
 
     @property
-    def regressions(self) -> list[Finding]:
-        """The findings that are worse than before."""
-        return [finding for finding in self.findings if finding.weight == "regression"]
-
-    @property
     def reasons(self) -> list[str]:
         """Why some results cannot be compared."""
         sentences = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
@@ -61,7 +56,7 @@ class Comparison:
     @property
     def code(self) -> int:
         """The exit code: 2 if something cannot be compared, 1 if something got worse, 0 otherwise."""
-        return 2 if self.reasons else 1 if self.regressions else 0
+        return 2 if self.reasons else int(any(finding.weight == "regression" for finding in self.findings))
 
     def describe(self) -> dict[str, Any]:
         """The comparison as JSON: exit code, reasons, findings, and the pairs with theirs."""

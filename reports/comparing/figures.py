@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from cemverify.results.statistics import Ratio, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
@@ -14,7 +13,8 @@ _SPEED_MARGIN = 0.1
 
 def of_readings(old: Content, new: Content) -> Iterator[Finding]:
     """Ratios of a study whose intervals exclude each other."""
-    for figure, was, now in (yield from in_both(_ratios(old), _ratios(new), _lost)):
+    ratios = in_both(_ratios(old), _ratios(new), lambda name, _: regression(name, "measured", "missing"))
+    for figure, was, now in (yield from ratios):
         yield from _moved(figure, was, now)
 
 
@@ -66,7 +66,3 @@ def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[floa
         for row in rows
         if row["seconds"] and len(row["seconds"]) == len(row["baseline_seconds"])
     }
-
-
-def _lost(figure: str, _: Any) -> Finding:
-    return regression(figure, "measured", "missing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
@@ -33,56 +32,24 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     return entries
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How the properties of a family fare."""
+def tallies(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """How each family fares, in the order of the file; those of which nothing was asked come last.
 
-    entries: Sequence[Mapping[str, Any]]  # those that were asked or are not offered, as the result has them
-    unasked: int  # how many are offered and were not asked, as the run ended before
-
-    def count(self, *verdicts: str) -> int:
-        """How many have one of these verdicts."""
-        return sum(entry["verdict"] in verdicts for entry in self.entries)
-
-    @property
-    def holds(self) -> int:
-        """How many hold."""
-        return self.count("holds")
-
-    @property
-    def violated(self) -> int:
-        """How many are violated."""
-        return self.count("violated")
-
-    @property
-    def undecided(self) -> int:
-        """How many are inconclusive, or errors of the suite."""
-        return self.count("inconclusive", "suite error")
-
-    @property
-    def absent(self) -> int:
-        """How many are not offered."""
-        return self.count("not offered")
-
-    @property
-    def run(self) -> int:
-        """How many were run."""
-        return len(self.entries) - self.absent
-
-    @property
-    def verdict(self) -> str:
-        """The verdict on the family as a whole: the worst of its properties, of which all must have been asked."""
-        if self.violated:
-            return "violated"
-        if not self.run and not self.unasked:
-            return "not offered"
-        return "holds" if self.holds == self.run + self.unasked else "inconclusive"
-
-
-def tallies(content: Mapping[str, Any]) -> dict[str, Tally]:
-    """How each family fares, in the order of the file; those of which nothing was asked come last."""
+    Of each its `entries`, which were asked or are not offered; how many are `unasked`, as the run ended before; how
+    many were `run`, hold, are `violated` or `undecided`; and the `verdict`: the worst of its properties, of which all
+    must have been asked.
+    """
     judged, missing = families(content), Counter(map(family, content.get("unasked", ())))
-    return {name: Tally(judged.get(name, ()), missing[name]) for name in dict.fromkeys([*judged, *missing])}
+    return {name: _tally(judged.get(name, ()), missing[name]) for name in dict.fromkeys([*judged, *missing])}
+
+
+def _tally(entries: Sequence[Mapping[str, Any]], unasked: int) -> dict[str, Any]:
+    counts = Counter(entry["verdict"] for entry in entries)
+    holds, violated, run = counts["holds"], counts["violated"], len(entries) - counts["not offered"]
+    verdict = "holds" if holds == run + unasked else "inconclusive"
+    verdict = "violated" if violated else verdict if run + unasked else "not offered"
+    counted = {"holds": holds, "violated": violated, "undecided": counts["inconclusive"] + counts["suite error"]}
+    return {"entries": entries, "unasked": unasked, "run": run, "verdict": verdict, **counted}
 
 
 def headline(content: Mapping[str, Any]) -> str:

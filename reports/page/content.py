@@ -19,7 +19,7 @@ from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
 from reports.kinds.check import families, tallies
 from reports.page.listing import listings
-from reports.pictures.gallery import pictures_of
+from reports.pictures import pictures_of
 from synthetic.figures.drawing import Picture, inline
 from synthetic.figures.sheets import printed
 
@@ -56,7 +56,7 @@ def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
     answer, good = _answer(checks, sources)
     groups = [group for source in checks for group in _groups(source, list(_violations(source)))]
     rows = [(source.content["implementation"], tallies(source.content)) for source in checks]
-    properties = sum(len(tally.entries) for _, families in rows for tally in families.values())
+    properties = sum(len(tally["entries"]) for _, families in rows for tally in families.values())
     tables, left_out = _tables(sources)
     return {
         "title": _title(checks),

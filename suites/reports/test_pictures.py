@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cemverify.results.envelope import write
-from reports.pictures.gallery import pictures_of
+from reports.pictures import pictures_of
 from suites.kit.colours import contrast
 from suites.kit.commands import Told
 from suites.reports.examples import MAKERS, a_language, a_readings, a_recursion

@@ -1,8 +1,11 @@
-"""Pictures of language models, of published ratios, and of speed."""
+"""The pictures of a result, by its kind.
+
+Each makes one statement, says it in its title, labels its lines directly, and has its data as CSV.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -12,6 +15,7 @@ from cemverify.console.escaping import brief
 from reports.kinds.readings import verdicts
 from synthetic.figures.charts import Curve, DotRow, Panel, draw_dots, stacked
 from synthetic.figures.drawing import INK, Picture, picture
+from synthetic.studies.recursion.pictures import of_recursion
 
 # Models in one picture; more than these are in the table.
 _MOST_MODELS = 14
@@ -143,3 +147,16 @@ def _smooth(losses: Sequence[float | None]) -> list[tuple[int, float]]:
     width = max(1, len(sound) // 80)
     chunks = [sound[i : i + width] for i in range(0, len(sound), width)]
     return [(chunk[-1][0], fmean(loss for _, loss in chunk)) for chunk in chunks]
+
+
+DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = {
+    "recursion": of_recursion,
+    "language": of_language,
+    "readings": of_readings,
+    "benchmarks": of_benchmarks,
+}
+
+
+def pictures_of(content: Mapping[str, Any]) -> list[Picture]:
+    """The pictures of a result; none for a kind that has no numbers to draw."""
+    return list(DRAWN[content["kind"]](content)) if content["kind"] in DRAWN else []
