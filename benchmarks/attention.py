@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.budget import Met, error_budget
-from benchmarks.measuring import Task, Timing, both_ways, gigabytes, in_turn, seeded
+from benchmarks.measuring import MOVED, Task, Timing, both_ways, gigabytes, in_turn, moved, seeded
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
@@ -148,15 +147,10 @@ def table(title: str, rows: Sequence[Row], traffic: Sequence[Mapping[str, Any]] 
     )
     if traffic is None:
         return Table(title, columns, [_cells(row) for row in rows])
-    moved = {(t["attention"], t["path"], t["tokens"]): t for t in traffic}
-    cells = [[*_cells(r), *_moved(r, moved.get((r.kind.name, r.path, r.shape.tokens)))] for r in rows]
-    return Table(title, (*columns, "GB moved", "roofline / time"), cells)
-
-
-def _moved(row: Row, counted: Mapping[str, Any] | None) -> list[str]:
-    if counted is None or not row.timing.seconds:
-        return ["", ""]
-    return [f"{counted['bytes'] / 1e9:.1f}", f"{counted['seconds'] / statistics.median(row.timing.seconds):.2f}"]
+    counted = {(t["attention"], t["path"], t["tokens"]): t for t in traffic}
+    found = [counted.get((row.kind.name, row.path, row.shape.tokens)) for row in rows]
+    cells = [[*_cells(row), *moved(of, row.timing.seconds, 1)] for row, of in zip(rows, found, strict=True)]
+    return Table(title, (*columns, *MOVED), cells)
 
 
 def _cells(row: Row) -> list[Any]:

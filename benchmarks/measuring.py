@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,11 +53,8 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
         try:
             task()
             synchronise(device)
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            failures[name] = "out of memory"
-            del error
-        except RuntimeError as error:
-            if "memory" not in str(error):
+        except (MemoryError, RuntimeError) as error:  # which torch.OutOfMemoryError is
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
             failures[name] = "out of memory"
         peaks[name] = peak(device, before)
@@ -101,6 +99,17 @@ def causal_flops(counted: Callable[[int], float], context: int) -> float:
 def gigabytes(amount: int | None) -> str:
     """Bytes as in a table, in GB of 10^9."""
     return "" if amount is None else f"{amount / 1e9:.2f}"
+
+
+# The columns of `moved`.
+MOVED = ("GB moved", "roofline / time")
+
+
+def moved(counted: Mapping[str, Any] | None, seconds: Sequence[float], places: int) -> list[str]:
+    """What was counted of a row (`benchmarks.rehearsal.traffic`) beside its times; ["", ""] where one is missing."""
+    if counted is None or not seconds:
+        return ["", ""]
+    return [f"{counted['bytes'] / 1e9:.{places}f}", f"{counted['seconds'] / statistics.median(seconds):.2f}"]
 
 
 def seeded() -> torch.Generator:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak, seeded
+from benchmarks.measuring import MOVED, causal_flops, forget_peak, gigabytes, moved, peak, seeded
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
@@ -164,16 +164,9 @@ def table(title: str, steps: Sequence[Step], peak_flops: float, traffic: Mapping
     columns = ("model", "path", "parameters", "batch", "GFLOP / token", "tokens / s", "utilisation", "peak GB")
     if traffic is None:
         return Table(title, columns, [_cells(step, peak_flops) for step in steps])
-    rows = [[*_cells(step, peak_flops), *_moved(step, traffic)] for step in steps]
-    return Table(title, (*columns, "GB moved", "roofline / time"), rows)
-
-
-def _moved(step: Step, traffic: Mapping[str, Any]) -> list[str]:
-    counted = traffic.get(step.contender.name, {}).get(step.contender.how)
-    if counted is None or not step.seconds:
-        return ["", ""]
-    counted = counted["step"]
-    return [f"{counted['bytes'] / 1e9:.0f}", f"{counted['seconds'] / statistics.median(step.seconds):.2f}"]
+    counted = [traffic.get(s.contender.name, {}).get(s.contender.how, {}).get("step") for s in steps]
+    rows = [[*_cells(s, peak_flops), *moved(of, s.seconds, 0)] for s, of in zip(steps, counted, strict=True)]
+    return Table(title, (*columns, *MOVED), rows)
 
 
 def _cells(step: Step, peak_flops: float) -> list[Any]:

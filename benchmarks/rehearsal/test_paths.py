@@ -157,9 +157,7 @@ def _layer(config: LayerConfig, path: blocked.Path | None, precision: str, *, fa
 
     def run(watch: Watch) -> list[Tensor]:
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        layer = _built(config)
-        if precision == "bfloat16":
-            layer = _narrowed(layer)
+        layer = _built(config).to(dtype)
         layer.set_steps(config.steps, config.step_size, fall) if fall else None
         h = torch.zeros(B, J, D, dtype=dtype, requires_grad=True)
         watch.waits.clear()
@@ -180,14 +178,6 @@ def _layer(config: LayerConfig, path: blocked.Path | None, precision: str, *, fa
 def _built(config: LayerConfig) -> Any:
     kind: Any = CEMAttention if isinstance(config, AttentionConfig) else CEMGatedMLP
     return kind(config, torch.Generator("cpu"))
-
-
-def _narrowed(module: nn.Module) -> nn.Module:
-    for part in module.modules():
-        for name, parameter in part._parameters.items():
-            if parameter is not None:
-                part._parameters[name] = nn.Parameter(parameter.detach().to(torch.bfloat16))
-    return module
 
 
 def _gradients(module: nn.Module, *inputs: Tensor) -> list[Tensor]:

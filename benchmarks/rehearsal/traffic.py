@@ -171,11 +171,7 @@ def of_attention(kind: attention.Kind, shape: attention.Shape, way: attention.Wa
     """One layer of attention in bfloat16, forward and backward, as `benchmarks.attention` times it."""
     meter = Meter()
     with a_gpu(), contextlib.nullcontext() if way == "by size" else blocked.using(way):
-        layer = CEMAttention(kind.config(shape.dim, shape.heads), torch.Generator("cpu"))
-        for part in layer.modules():
-            for name, parameter in part._parameters.items():
-                if parameter is not None:
-                    part._parameters[name] = torch.nn.Parameter(parameter.detach().to(torch.bfloat16))
+        layer = CEMAttention(kind.config(shape.dim, shape.heads), torch.Generator("cpu")).to(torch.bfloat16)
         h = torch.zeros(shape.batch, shape.tokens, shape.dim, dtype=torch.bfloat16, requires_grad=True)
         with meter:
             out: Tensor = layer(h)

@@ -119,12 +119,12 @@ def a_gpu() -> Iterator[Watch]:
         yield watch
 
 
-def moved(module: torch.nn.Module, device: Any) -> torch.nn.Module:
-    """As `module.to(device)`, which torch refuses for fake parameters."""
+def moved(module: torch.nn.Module, to: Any) -> torch.nn.Module:
+    """As `module.to(device)` or `module.to(dtype)`, which torch refuses for fake parameters."""
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                part._parameters[name] = torch.nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+                part._parameters[name] = torch.nn.Parameter(parameter.detach().to(to), parameter.requires_grad)
     return module
 
 
