@@ -12,7 +12,6 @@ the windows that a model is scored on. This is the floor. In long windows it ten
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,15 +132,10 @@ def source(chain: Chain) -> DocumentSource:
         name = f"Markov chain of order {spec.order} over {spec.vocabulary} symbols"
     else:
         name = f"hidden Markov model of {spec.states} states over {spec.vocabulary} symbols"
-
-    def stream() -> Iterator[Document]:
-        parts: tuple[PartName, ...] = ("train", "validation")
-        for part in parts:
-            yield Document(part, part, chain.symbols(part))
-
+    parts: tuple[PartName, ...] = ("train", "validation")
     names = ("kind", "vocabulary", "peak", "seed", "train", "validation")
     key = {**{name: getattr(spec, name) for name in names}, "states": spec.hidden_states}
-    return DocumentSource(name, key, stream, unit="symbol")
+    return DocumentSource(name, key, lambda: (Document(p, p, chain.symbols(p)) for p in parts), unit="symbol")
 
 
 def _stationary(transition: Matrix) -> Matrix:

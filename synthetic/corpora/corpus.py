@@ -180,11 +180,9 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
-    parts = {part: _part(folder / f"{part}.tokens", description) for part, description in described.items()}
+    parts = {
+        part: CorpusPart(read_tokens(folder / f"{part}.tokens", d.tokens, d.sha256), d.bytes, d.documents)
+        for part, d in described.items()
+    }
     hashed = hashlib.sha256("".join(f"{part} {content.sha256}" for part, content in described.items()).encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
-
-
-def _part(path: Path, description: PartDescription) -> CorpusPart:
-    tokens = read_tokens(path, description.tokens, description.sha256)
-    return CorpusPart(tokens, description.bytes, description.documents)

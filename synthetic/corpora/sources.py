@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -145,8 +145,4 @@ def _source(title: str, documents: Sequence[Document], split: str) -> DocumentSo
         hashed.update(f"{document.part} {document.name} {len(document.content)}\n".encode())
         hashed.update(document.content)
     key = {"kind": "files", "split": split, "documents": len(documents), "content": hashed.hexdigest()}
-
-    def stream() -> Iterator[Document]:
-        yield from documents
-
-    return DocumentSource(title, key, stream)
+    return DocumentSource(title, key, lambda: documents)

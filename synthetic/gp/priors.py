@@ -167,20 +167,16 @@ def _scaled(kernel: Kernel, scale: float) -> Kernel:
     return scaled
 
 
-def _with_lengthscale(kernel: Kernel, lengthscale: Value) -> Kernel:
-    # in a float32 kernel, or given as anything but a float64 tensor, the lengthscale would be rounded to float32
-    kernel = kernel.double()
-    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-    return kernel
-
-
 def _stationary(kind: Callable[..., Kernel], **options: float) -> Build:
     """A kernel of GPyTorch with a lengthscale, or one for each input."""
 
     def build(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
         lengthscale = p["lengthscale"]
         each = len(lengthscale) if isinstance(lengthscale, tuple) else None
-        return _with_lengthscale(kind(ard_num_dims=each, **options), lengthscale)
+        # in a float32 kernel, or given as anything but a float64 tensor, the lengthscale would be rounded to float32
+        kernel = kind(ard_num_dims=each, **options).double()
+        kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+        return kernel
 
     return build
 
@@ -195,7 +191,7 @@ def _periodic(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
     # equals GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and is tens of times faster
     period, lengthscale = p["period"], p["lengthscale"]
     twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
-    base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None).double()
+    base = _stationary(RBFKernel)((), {"lengthscale": twice})
     base.lengthscale = torch.tensor(twice, dtype=torch.float64).sqrt()
     return Mapped(base, lambda x: circle(x, period))
 
