@@ -267,7 +267,7 @@ def runs_of(factor: float, wobble: float = 0.004) -> list[RunRecord]:
 
 def rows_of(factors: dict[Contender, float], tasks: Sequence[TaskRecord] = TASKS) -> list[Any]:
     records = {contender: {1e-2: runs_of(factor)[: len(tasks)]} for contender, factor in factors.items()}
-    return summarise(tasks, records, {contender: cost_of(contender.spec) for contender in factors})
+    return summarise(tasks, records)
 
 
 def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
@@ -291,7 +291,7 @@ def by_name(rows: Sequence[Predictor]) -> dict[str, Any]:
 def test_the_rate_is_chosen_on_the_points_held_out_and_marked_at_an_edge() -> None:
     contender = cem((1,))[0]
     rates = {1e-3: runs_of(3.0), 1e-2: runs_of(2.0), 1e-1: runs_of(1.0)}
-    (row,) = [r for r in summarise(TASKS, {contender: rates}, {contender: cost_of(contender.spec)}) if r.contender]
+    (row,) = [r for r in summarise(TASKS, {contender: rates}) if r.contender]
     assert (row.learning_rate, row.at_edge) == (1e-1, True)
     assert choose_rate({1e-3: [run(0.1, held_out=0.3)], 1e-2: [run(0.2, held_out=0.2)]}) == 1e-2
     assert choose_rate({1e-2: [run(0.5), run(0.5)], 1e-1: [run(0.1), run(0.1, diverged_at=3)]}) == 1e-2
@@ -342,7 +342,7 @@ def test_the_page_of_one_model_for_all_depths_begins_with_that_model() -> None:
 def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:
     contender = cem((1,))[0]
     broken = [*runs_of(1.0)[:-1], run(1.0, diverged_at=7)]
-    rows = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
+    rows = summarise(TASKS, {contender: {1e-2: broken}})
     row = by_name(rows)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
     table = tables_by_title(rows)["mean [95 % interval]"]
@@ -468,7 +468,7 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     shallow, deep = cem((1, 2))
     errors = [0.95 * (1 + 0.05 * (-1) ** seed) * r.score.expected for seed, r in enumerate(runs_of(1.0)) if r.score]
     records[deep] = {1e-2: [run(error) for error in errors]}
-    rows = by_name(summarise(TASKS, records, {contender: cost_of(contender.spec) for contender in records}))
+    rows = by_name(summarise(TASKS, records))
     assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
     assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
     content = content_of(list(rows.values()))
@@ -658,7 +658,7 @@ def test_stops_are_told_as_means_over_functions() -> None:
         replace(r, at_stops=tuple(AtStop(q, 4 + i % 2, 0.1 * (i + 1)) for q in STOPS))
         for i, r in enumerate(runs_of(1.0))
     ]
-    (row,) = (r for r in summarise(TASKS, {shallow: {1e-2: stopped}}, {shallow: cost_of(shallow.spec)}) if r.runs)
+    (row,) = (r for r in summarise(TASKS, {shallow: {1e-2: stopped}}) if r.runs)
     assert tables_by_title([row])["stop by energy"].rows[0][2] == "0.4500 (4.5)"
     assert "stop by energy" not in tables_by_title(rows_of({shallow: 1.0}))
 

@@ -211,14 +211,11 @@ def cost_of(spec: Spec | OwnSpec | BlockSpec, inputs: int = INPUTS, sequence: in
     y = torch.ones(x.shape[:-1], device=device)
     points = y.numel()
     model = stack(spec, x.shape[-1], [Streams(0, "", 0)]).to(device)
-
-    def training_step() -> None:
-        squared_errors(model, x, y).sum().backward()  # type: ignore[no-untyped-call]
-
     with torch.no_grad():
         inference = count(model, x)
+    training = count(lambda: squared_errors(model, x, y).sum().backward())  # type: ignore[no-untyped-call]
     parameters = sum(p.numel() for p in model.parameters())
-    each = (Flops(total.matmul // points, total.elementwise // points) for total in (inference, count(training_step)))
+    each = (Flops(total.matmul // points, total.elementwise // points) for total in (inference, training))
     return RegressorCost(parameters, *each)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -114,8 +114,7 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
                 runs[cell.contender][cell.recipe.learning_rate] = read_runs(payload)
             elif isinstance(cell, ModelCell) and cell.replicates == config.parts(prior)[1]:
                 rest[cell.contender] = read_runs(payload)
-        costs = {contender: cost_of(contender.spec, config.dimensions, config.sequence) for contender in runs}
-        summary = summarise(records, runs, costs, rest)
+        summary = summarise(records, runs, rest, lambda c: cost_of(c.spec, config.dimensions, config.sequence))
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
         notes += _notes(prior, records)
@@ -202,21 +201,21 @@ def held_out(runs: Sequence[RunRecord]) -> float:
 def summarise(
     tasks: Sequence[TaskRecord],
     runs: Mapping[Contender, Rates],
-    costs: Mapping[Contender, RegressorCost],
     rest: Mapping[Contender, Sequence[RunRecord]] | None = None,
+    cost: Callable[[Contender], RegressorCost] = lambda contender: cost_of(contender.spec),
 ) -> list[Predictor]:
     """The rows of one prior: references, contenders, the exact posterior.
 
     Args:
         tasks: the functions. runs: for each contender and rate one record for each function, in their order.
-        rest: records at the best rate for the functions that follow.
+        rest: records at the best rate for the functions that follow. cost: what a contender costs.
     """
     references = [
         Predictor(name, None, None, False, (), None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
-    contenders = _compared([_row(tasks, c, rates, costs[c], (rest or {}).get(c, ())) for c, rates in runs.items()])
-    return [*references[:-1], *contenders, references[-1]]
+    contenders = {c: _row(tasks, c, rates, cost(c), (rest or {}).get(c, ())) for c, rates in runs.items()}
+    return [*references[:-1], *_compared(contenders), references[-1]]
 
 
 def _row(
@@ -245,30 +244,22 @@ def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spre
     return expected, observed, excess, spread(closed)
 
 
-def _compared(rows: Sequence[Predictor]) -> list[Predictor]:
+def _compared(rows: Mapping[Contender, Predictor]) -> list[Predictor]:
     """The rows with their comparisons, corrected for how many of each kind there are."""
-    plain = [row for row in rows if row.contender is not None and row.contender.family == Family.CEM]
-    deeper = [_against(row, _shallowest(row, rows, plain)) for row in rows]
-    same = [_against(row, next((p for p in plain if _depth(p) == _depth(row)), None)) for row in rows]
-    return [
-        replace(row, deeper=d, same_depth=s) for row, d, s in zip(rows, correct(deeper), correct(same), strict=True)
-    ]
+    plain = {c.depth: row for c, row in rows.items() if c.family == Family.CEM}
+    deeper = correct([_against(row, _shallowest(c.family, rows)) for c, row in rows.items()])
+    same = correct([_against(row, plain.get(c.depth)) for c, row in rows.items()])
+    return [replace(row, deeper=d, same_depth=s) for row, d, s in zip(rows.values(), deeper, same, strict=True)]
 
 
-def _shallowest(row: Predictor, rows: Sequence[Predictor], plain: Sequence[Predictor]) -> Predictor | None:
-    assert row.contender is not None
-    name = row.contender.family
-    family = [r for r in rows if r.contender is not None and r.contender.family == name]
-    family += [
-        r for r in rows if r.contender is not None and (r.contender.family, _depth(r)) == (SAME_AT_1.get(name), 1)
-    ]
-    candidates = family if len(family) > 1 else plain
-    return min(candidates, key=lambda r: _depth(r) or 0, default=None)
+def _shallowest(family: str, rows: Mapping[Contender, Predictor]) -> Predictor | None:
+    """The family's smallest T, whose T = 1 may be another family's, or CEM's for a family of one."""
 
+    def members(name: str) -> list[Contender]:
+        return [c for c in rows if c.family == name or (c.family, c.depth) == (SAME_AT_1.get(name), 1)]
 
-def _depth(row: Predictor) -> int | None:
-    assert row.contender is not None
-    return row.contender.depth
+    candidates = members(family) if len(members(family)) > 1 else members(Family.CEM)
+    return rows[min(candidates, key=lambda c: c.depth or 0)] if candidates else None
 
 
 def _against(row: Predictor, base: Predictor | None) -> PairedComparison | None:
@@ -358,12 +349,14 @@ def _tuned(rates: Sequence[float]) -> str:
     return f"its best of {len(rates)} learning rates" if len(rates) > 1 else few
 
 
-def _verdicts(at: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Those of plain CEM at each T against each smaller one: of the tables where these compare them, by Holm else."""
+def _ratios(prior: str, at: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Plain CEM at each T over each smaller one; the verdict is that of the tables if they have one, by Holm else."""
     pairs = list(combinations(sorted(at), 2))
     among = correct([compare(errors(at[deep]), errors(at[flat])) for flat, deep in pairs])
-    tabled = [verdict(at[deep]["deeper"]) if flat == min(at) and at[deep]["deeper"] else None for flat, deep in pairs]
-    return [told or verdict(asdict(c)) for told, c in zip(tabled, among, strict=True)]
+    for (flat, deep), comparison in zip(pairs, among, strict=True):
+        tabled = at[deep]["deeper"] if flat == min(at) else None
+        ratio = measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), prior)
+        yield ratio | {"verdict": verdict(tabled or asdict(comparison))}
 
 
 def measured(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -381,11 +374,6 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         "recipe": f"noise {config['noise']:g}, each depth at {_tuned(config['rates'])}",
         "figure": "expected RMSE",
         "margin": MARGIN,
-        "ratios": [
-            measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), prior)
-            | {"verdict": told}
-            for prior, at in depths.items()
-            for (flat, deep), told in zip(combinations(sorted(at), 2), _verdicts(at), strict=True)
-        ],
+        "ratios": [ratio for prior, at in depths.items() for ratio in _ratios(prior, at)],
         "best_rates": [],
     }

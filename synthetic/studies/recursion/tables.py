@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -194,13 +194,11 @@ def summaries(content: Content) -> list[Sheet]:
 
 def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     best, noun = _best(rows), _noun(content)
-    trained = [(row, row["contender"]["family"]) for row in rows if row["contender"] is not None]
-    ground = [(row, row["name"]) for row in rows if row["contender"] is None]
 
-    def line(row: Row, name: str) -> list[Entry]:
+    def line(row: Row) -> list[Entry]:
         ratio, *_, told = _compared(content, row["deeper"], ())
         return [
-            name,
+            row["contender"]["family"] if row["contender"] else row["name"],
             row["depth"],
             _rate(content, row),
             _figure(row, "rmse", best),
@@ -208,12 +206,11 @@ def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             str(told or NOTHING).partition(f" {noun}")[0],
         ]
 
-    baselines, floor = ([pair for pair in ground if is_floor(pair[0]) == last] for last in (False, True))
-    lines = [[line(*pair) for pair in pairs] for pairs in (baselines, trained, floor)]
-    edges = ", ".join(row["name"] for row, _ in trained if row["at_edge"])
+    _, trained, floor = groups = _groups(rows, line)
+    edges = ", ".join(row["name"] for row in rows if row["at_edge"])
     notes = (
-        f"{FLOOR}: of the exact posterior; over functions, no model has a smaller RMSE." if floor else "",
-        f"Too few: a verdict needs {FEWEST} {noun}." if any(line[-1] == "too few" for line in lines[1]) else "",
+        f"{FLOOR}: of the exact posterior; over functions, no model has a smaller RMSE." if floor.rows else "",
+        f"Too few: a verdict needs {FEWEST} {noun}." if any(line[-1] == "too few" for line in trained.rows) else "",
         "One learning rate was tried." if _only(content) else "",
         f"At an edge of the rates tried: {edges}." if edges else "",
         *sentences(content, rows),
@@ -231,11 +228,18 @@ def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             Column("ratio", text=lambda figure: _mean_error(figure, 2), about=f"{_RATIO}, geometric mean"),
             Column("verdict", about="better or worse where p < 0.05 after Holm's correction over all models"),
         ),
-        [Group(name, group) for name, group in zip(("baselines", "models", "floor"), lines, strict=True)],
+        groups,
         " ".join(filter(None, notes)),
         _BEST,
         name="summary",
     )
+
+
+def _groups(rows: Sequence[Row], line: Callable[[Row], Sequence[Entry]]) -> list[Group]:
+    def kind(row: Row) -> str:
+        return "models" if row["contender"] else "floor" if is_floor(row) else "baselines"
+
+    return [Group(k, [line(row) for row in rows if kind(row) == k]) for k in ("baselines", "models", "floor")]
 
 
 def _noun(content: Content) -> str:
@@ -267,8 +271,6 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     made = content["made_by"]["configuration"]
     sampling = [task["sampling"] for task in content["tasks"] if task["prior"] == prior]
     tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
-    trained = [row for row in rows if row["contender"] is not None]
-    baselines = [row for row in rows if row["contender"] is None]
     best = _best(rows)
 
     def line(row: Row) -> list[Entry]:
@@ -290,11 +292,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             Column("gap closed", "%", text=_share),
             *_compared_columns(f"ratio to T = {shallowest(rows)}", ("p (Holm)", "p (sign flips)") if tested else ()),
         ),
-        [
-            Group("baselines", [line(row) for row in baselines if not is_floor(row)]),
-            Group("models", [line(row) for row in trained]),
-            Group("floor", [line(row) for row in baselines if is_floor(row)]),
-        ],
+        _groups(rows, line),
         " ".join(
             (
                 "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
@@ -391,13 +389,12 @@ def shown_depths(rows: Sequence[Row]) -> list[int]:
 
 def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Models whose points stop by energy, beside all steps; None if that was not asked."""
-    last = _LAST
     lines: list[list[Entry]] = []
     shares: list[str] = []
     for row in rows:
         if stops := at_stops(row):
             shares = [f"q = {share(stop.least_fall)}" for stop in stops]
-            every = at_depths(row).get(last)
+            every = at_depths(row).get(_LAST)
             lines.append(
                 [
                     row["name"],
@@ -409,15 +406,15 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
                 ]
             )
     title = (
-        f"{prior}: expected RMSE of the trained models whose points stop by energy after at most {last} steps"
+        f"{prior}: expected RMSE of the trained models whose points stop by energy after at most {_LAST} steps"
         " (steps taken), means over functions"
     )
-    columns = (Column("model"), Column(f"all {last} steps", text=_error), *map(Column, shares))
+    columns = (Column("model"), Column(f"all {_LAST} steps", text=_error), *map(Column, shares))
     return Sheet(title, columns, [Group("", lines)], name="stops") if lines else None
 
 
 def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:
-    yield Column(ratio, text=_ratio)
+    yield Column(ratio, text=lambda figure: _mean_error(figure, 3))
     yield from (Column(name, text=lambda p: shown_p(p.value)) for name in p_values)
     yield Column("detectable", "%", text=_share)
     yield Column("verdict")
@@ -438,10 +435,6 @@ def _compared(content: Content, comparison: Mapping[str, Any] | None, p_values: 
 
 def _mean_error(figure: Quantity, digits: int = 4) -> str:
     return shown_ratio(Ratio(figure.value or 0.0, *(figure.interval or (None, None))), digits)
-
-
-def _ratio(figure: Quantity) -> str:
-    return _mean_error(figure, 3)
 
 
 def _share(figure: Quantity) -> str:
