@@ -18,9 +18,8 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies.engine import trials
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import cost, parameters
-from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
 from synthetic.studies.engine.plan import Plan
-from synthetic.studies.engine.tables import costs
+from synthetic.studies.engine.tables import GPU_UTILISATION, H100_TFLOPS, costs, speed_at
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper import EXPERIMENTS as STUDIES

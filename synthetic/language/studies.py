@@ -19,6 +19,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokens import Batches
 from synthetic.language.arguments import (
     NUMBERS_HELP,
     Command,
@@ -32,7 +33,6 @@ from synthetic.studies import depth_dial, fixed_memory, second_step
 from synthetic.studies.engine import tables, tuning
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.designs import REPLACED
-from synthetic.studies.engine.estimates import speed_at
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, SIZES, Plan
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.engine.study import Study, StudyOutcome, everything, figures
@@ -117,7 +117,9 @@ def run(options: argparse.Namespace) -> int:
     place = workplace(options, f"out/{output}.json")
     corpus = place.corpus
     plan = replace(planned(study, options, corpus.vocabulary), compiled=place.compiled)
-    tuning.check_fits(plan, corpus)
+    # before any work: does a window fit?
+    Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
+    part_windows(corpus.validation.tokens, "whole" if plan.papers else "judging", 1, plan.recipe.context)
     if plan.papers and plan.size != TINY:
         note(terminal([_costs(study, plan, options)]))
     maker = Maker.now(place.again, asdict(plan), plan.seed, place.device)
@@ -180,7 +182,7 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
 
 
 def _costs(study: Study, plan: Plan, options: argparse.Namespace) -> Table:
-    return tables.costs(study.name, plan, *speed_at(options.size in paper.SIZES, options.tflops))
+    return tables.costs(study.name, plan, *tables.speed_at(options.size in paper.SIZES, options.tflops))
 
 
 def _source_bits(choice: CorpusChoice, corpus: Corpus, plan: Plan) -> float | None:

@@ -84,6 +84,10 @@ class Design:
             return self.positions
         return "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
 
+    def widened(self, hidden: int) -> Design:
+        """The model with so many hidden units in its MLP."""
+        return replace(self, size=replace(self.size, hidden=hidden))
+
     @property
     def looped(self) -> LoopedConfig:
         """The complete configuration of the model that these words name."""
@@ -152,14 +156,10 @@ def cost(design: Design, context: int) -> Cost:
 
 def as_costly(narrow: Design, target: Design, context: int) -> Design:
     """The narrow model with an MLP so wide, in eights, that a token of training costs what the target's costs."""
-
-    def of(hidden: int) -> Design:
-        return replace(narrow, size=replace(narrow.size, hidden=hidden))
-
     M = narrow.size.hidden
-    base, wider = (cost(of(hidden), context).training for hidden in (M, 2 * M))
+    base, wider = (cost(narrow.widened(hidden), context).training for hidden in (M, 2 * M))
     missing = cost(target, context).training - base
-    return of(8 * round((M + M * missing / (wider - base)) / 8))
+    return narrow.widened(8 * round((M + M * missing / (wider - base)) / 8))
 
 
 @cache

@@ -110,10 +110,6 @@ class Plan:
         rules = [self.seeds, self.tuning_seeds, list(self.shares), self.rounded]
         return digest([[row.name for row in self.rows], plain(cells), rules])[:12]
 
-    def given_rate(self, row: Row) -> float | None:
-        """The learning rate of a row, where the study does not find it."""
-        return (row.rate or self.recipe.learning_rate) if self.papers else None
-
     @property
     def shares(self) -> tuple[float, ...]:
         """The lengths of tuning, as shares of the full one."""

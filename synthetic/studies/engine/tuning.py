@@ -10,14 +10,12 @@ from itertools import islice
 from cemverify.console.errors import UsageError
 from cemverify.runs.plain import restore
 from synthetic.corpora.choice import PinnedCorpus
-from synthetic.corpora.corpus import Corpus
-from synthetic.corpora.tokens import Batches
 from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.conduct import Course, WantedCells, together
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import TUNING_SEED, Plan
 from synthetic.studies.engine.rates import HIGHEST, LOWEST, TuningCurve, optimum, rate, starts, wanted, within
-from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
+from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
 from synthetic.training.cost import Paths, paths
 from synthetic.training.looped import looped_on_meta
 
@@ -78,7 +76,8 @@ class StudyState:
 
 def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
     """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed."""
-    rows = [Tuned(row, rate=plan.given_rate(row)) for row in plan.rows]
+    given = plan.recipe.learning_rate if plan.papers else None
+    rows = [Tuned(row, rate=given and (row.rate or given)) for row in plan.rows]
     yield from together(_tune(plan, tuned, corpus, device) for tuned in rows if tuned.rate is None)
     trainings = [
         (tuned, seed, plan.cell(tuned.row, seed, "judging", 1.0, tuned.rate, corpus, device))
@@ -144,12 +143,6 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
         tuned.curves.append(before)
     assert before is not None
     tuned.rate = optimum(before, rounded=plan.rounded)
-
-
-def check_fits(plan: Plan, corpus: Corpus) -> None:
-    """Refuses a context that is longer than the data, before any work."""
-    Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
-    part_windows(corpus.validation.tokens, "whole" if plan.papers else "judging", 1, plan.recipe.context)
 
 
 def paths_of(plan: Plan, device: str) -> dict[str, Paths]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio, shown_spread, shown_verdict
@@ -31,10 +30,9 @@ def read(study: StudyOutcome, name: str) -> Findings:
     rows, figure = summarise(plan.recipe.steps, study.state.rows), EXPERIMENTS[name].figure
     read = statements.read(name, study.state)
     shown = [shown_statements(read), comparisons(study, name, rows)]
-    optima: dict[Key, Sequence[Optimum]] = {}
-    if name == "learning-rate":
-        shown.append(rates(study))
-        optima = {key: tuned(study.state, key) for key in (FULL, ROTARY, ALIBI)}
+    optima = {key: tuned(study.state, key) for key in TUNED} if name == "learning-rate" else {}
+    if optima:
+        shown.append(rates(study, optima))
     pairs = [*_pairs(study, name), *_tuned_pairs(optima)]
     readings = Counter(statement.reading for statement in read)
     findings = report.findings(
@@ -47,7 +45,15 @@ def read(study: StudyOutcome, name: str) -> Findings:
         figures={
             "parameters": max(parameters(row.design) for row in plan.rows),
             "recipe": f"{plan.recipe.steps:,} steps on {study.corpus}, AdamW with the settings of Table 2",
-            "best_rates": [_best(key, each) for key, each in optima.items() if each],
+            "best_rates": [
+                {
+                    "model": key.title,
+                    "rate": spread([o.rate for o in optima[key]]).mean,
+                    "at_edge": any(o.at_edge for o in optima[key]),
+                }
+                for key in (FULL, ROTARY, ALIBI)
+                if optima.get(key)
+            ],
         },
         more={"statements": [asdict(statement) for statement in read]},
     )
@@ -73,10 +79,9 @@ def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table
     return Table(title, columns, [_row(row, models.get(against_of(row.model))) for row in rows])
 
 
-def rates(study: StudyOutcome) -> Table:
+def rates(study: StudyOutcome, optima: Mapping[Key, Sequence[Optimum]]) -> Table:
     """The best learning rate of each model, found seed by seed between those tried."""
     cells: list[list[Cell]] = []
-    optima = {key: tuned(study.state, key) for key in TUNED}
     bits = {key: [o.bits for o in each] for key, each in optima.items()}
     rivals = [key for key in optima if key != ROTARY]
     against = dict(zip(rivals, correct([between(bits[key], bits[ROTARY]) for key in rivals]), strict=True))
@@ -138,8 +143,3 @@ def _tuned_pairs(optima: Mapping[Key, Sequence[Optimum]]) -> list[Compared]:
         compared(f"{FULL.title}, tuned", f"{base.title}, tuned", bits[FULL], bits[base], keys=(FULL, base))
         for base in bases
     ]
-
-
-def _best(key: Key, optima: Sequence[Optimum]) -> dict[str, Any]:
-    rate = spread([o.rate for o in optima]).mean
-    return {"model": key.title, "rate": rate, "at_edge": any(o.at_edge for o in optima)}

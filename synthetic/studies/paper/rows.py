@@ -166,9 +166,5 @@ def _widened(setting: Setting, narrow: Design) -> Design:
     About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
     """
     M = setting.frame.size.hidden
-
-    def of(hidden: int) -> Design:
-        return replace(narrow, size=replace(narrow.size, hidden=hidden))
-
-    there, more = (parameters(of(hidden)) for hidden in (M, M + 1))
-    return of(8 * round((M + (parameters(setting.llama) - there) / (more - there)) / 8))
+    there, more = (parameters(narrow.widened(hidden)) for hidden in (M, M + 1))
+    return narrow.widened(8 * round((M + (parameters(setting.llama) - there) / (more - there)) / 8))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
-from synthetic.studies.engine.comparisons import MARGIN, Compared, family
+from synthetic.studies.engine.comparisons import MARGIN, family
 from synthetic.studies.engine.statements import Reading, Statement
 from synthetic.studies.engine.tuning import StudyState
 from synthetic.studies.paper.rows import ALIBI, ATTENTION, FULL, MLP, ROTARY, Key
@@ -105,10 +105,14 @@ def read(study: str, state: StudyState) -> list[Statement]:
     # of a model of which a run diverged nothing is decided, nor corrected for
     pairs = [replace(pair, comparison=None) if pair.diverged else pair for pair in state.compared(keys)]
     compared = {pair.keys: pair for pair in family(pairs)}
-    return [
-        _statement(text, [(e.kind, compared[e.model, e.base]) for e in expectations])
-        for text, expectations in EXPECTATIONS[study]
-    ]
+    statements = []
+    for text, expectations in EXPECTATIONS[study]:
+        over = [compared[e.model, e.base] for e in expectations]
+        ratios = "; ".join(f"{pair.model} / {pair.base}: {_words(pair.comparison)}" for pair in over)
+        readings = {reading_of(e.kind, pair.comparison) for e, pair in zip(expectations, over, strict=True)}
+        reading: Reading = "agrees" if readings == {"agrees"} else "undecided"
+        statements.append(Statement(text, ratios, "disagrees" if "disagrees" in readings else reading))
+    return statements
 
 
 _READINGS: Mapping[str, Reading] = {"for": "agrees", "against": "disagrees", "neither": "undecided"}
@@ -141,13 +145,6 @@ def _tuned(optima: Mapping[Key, Sequence[Optimum]], base: Key, comparison: Paire
     better = comparison.conclusion in ("better", "equivalent")
     reading: Reading = "agrees" if better else reading_of("close", comparison)
     return Statement(text, f"{figures}; {_words(comparison)}", reading)
-
-
-def _statement(text: str, pairs: Sequence[tuple[Expected, Compared]]) -> Statement:
-    readings = [reading_of(kind, pair.comparison) for kind, pair in pairs]
-    ratios = [f"{pair.model} / {pair.base}: {_words(pair.comparison)}" for _, pair in pairs]
-    reading: Reading = "agrees" if set(readings) == {"agrees"} else "undecided"
-    return Statement(text, "; ".join(ratios), "disagrees" if "disagrees" in readings else reading)
 
 
 def _words(comparison: PairedComparison | None) -> str:
