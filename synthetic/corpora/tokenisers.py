@@ -55,7 +55,14 @@ class Subwords:
     def encode(self, documents: Sequence[bytes]) -> list[Codes]:
         """The tokens of each document, numbers below `vocabulary`."""
         texts = [document.decode("utf-8", errors="replace") for document in documents]
-        return [_two_bytes(encoding.ids) for encoding in self.tokenizer.encode_batch(texts)]
+        tokens = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+        # a post-processor may add what is in no vocabulary
+        if (largest := max(map(max, filter(None, tokens)), default=0)) >= LARGEST_VOCABULARY:
+            raise UsageError(
+                f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take"
+                " another"
+            )
+        return [np.asarray(ids, np.uint16) for ids in tokens]
 
 
 Tokeniser = Symbols | Subwords
@@ -96,15 +103,6 @@ def subwords(name: str) -> Subwords:
             f" {LARGEST_VOCABULARY:,}"
         )
     return subwords_
-
-
-def _two_bytes(tokens: Sequence[int]) -> Codes:
-    """Tokens as two-byte numbers; refuses those that a post-processor added beyond what two bytes hold."""
-    if (largest := max(tokens, default=0)) >= LARGEST_VOCABULARY:
-        raise UsageError(
-            f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take another"
-        )
-    return np.asarray(tokens, np.uint16)
 
 
 # --- libraries that log what they also raise --------------------------------------------------------

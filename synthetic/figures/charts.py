@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 from matplotlib.artist import Artist
@@ -264,13 +263,6 @@ def _draw_wide(axis: Axes, panel: Panel, marks: Mapping[str, Mark]) -> None:
 
 
 Dots = Sequence[tuple[str, Sequence[DotRow]]]
-
-
-def dot_chart(groups: Dots, *, level: float, band: float, x_label: str) -> str:
-    """The SVG of groups of rows below each other on one scale; arguments as of `draw_dots`."""
-    count = sum(len(rows) + 1.4 for _, rows in groups) or 1
-    draw = partial(draw_dots, groups=groups, level=level, band=band, x_label=x_label)
-    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN).decode()
 
 
 def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_label: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from cemverify.results.envelope import Table, tables_of, write_text
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.tables import markdown
 from cemverify.runs.plain import plain, restore
-from synthetic.figures.charts import DotRow, Panel, dot_chart, side_by_side
+from synthetic.figures.charts import DotRow, Panel, draw_dots, side_by_side
+from synthetic.figures.drawing import PLAIN, drawn
 from synthetic.studies.engine.comparisons import MARGIN, Compared
 
 WIDTH = 118  # of running text
@@ -52,7 +54,9 @@ class Dots:
     @property
     def drawn(self) -> str:
         """The chart as the text of an SVG file."""
-        return dot_chart(self.groups, level=self.level, band=self.band, x_label=self.x_label)
+        count = sum(len(rows) + 1.4 for _, rows in self.groups) or 1
+        draw = partial(draw_dots, groups=self.groups, level=self.level, band=self.band, x_label=self.x_label)
+        return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN).decode()
 
 
 @dataclass(frozen=True)

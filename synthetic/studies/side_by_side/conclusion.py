@@ -59,8 +59,8 @@ class TrainingFindings:
 def payload(findings: TrainingFindings) -> dict[str, Any]:
     """What the result file holds beside its tables."""
     config, ground, reasons = findings.config, findings.ground, findings.reasons
-    corpus, y = ground.corpus, ground.yardsticks
-    per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()}
+    corpus = ground.corpus
+    per_byte = {name: bits * ground.per_byte for name, bits in asdict(ground.yardsticks).items()}
     sentence = warning({result.contender.name: result.start for result in findings.results})
     return {
         "notes": [sentence] if sentence else [],
@@ -128,9 +128,8 @@ def _yardsticks_table(ground: Ground) -> Table:
     )
     models = f"the {scored:,} {corpus.token}s that the models predict"
     rows: list[list[Cell]] = [
-        ["uniform", f"{ground.yardsticks.uniform * ground.per_byte:.3f}", "any"],
-        ["unigram", f"{ground.yardsticks.unigram * ground.per_byte:.3f}", models],
-        ["bigram", f"{ground.yardsticks.bigram * ground.per_byte:.3f}", models],
+        [name, f"{bits * ground.per_byte:.3f}", "any" if name == "uniform" else models]
+        for name, bits in asdict(ground.yardsticks).items()
     ]
     if ground.floor is not None:
         rows.append(["floor, exact", f"{float(ground.floor.mean()):.4f}", models])

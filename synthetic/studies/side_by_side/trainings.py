@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, from_numpy
@@ -153,7 +152,14 @@ def train_contender(
     if recipe.precision == "float64":
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
-    specification = _specification(contender, recipe, corpus, run.seed)
+    specification = {  # JSON that decides a run on the CPU bit for bit
+        "vocabulary": corpus.vocabulary,
+        "corpus": corpus.digest,
+        "tokeniser": corpus.tokeniser,
+        "seed": run.seed,
+        "model": asdict(contender.model),
+        "recipe": asdict(recipe),
+    }
     saving = None
     folder = None if run.folder is None else run.folder / contender.slug
     if folder is not None:  # where at least each finished model is kept
@@ -190,15 +196,3 @@ def _progress(name: str, recipe: Recipe, machine: Machine) -> Callable[[Training
         note(f"{name:11} {done}{ahead}{compiled}")
 
     return tell
-
-
-def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: int) -> dict[str, Any]:
-    """JSON that decides a run on the CPU bit for bit."""
-    return {
-        "vocabulary": corpus.vocabulary,
-        "corpus": corpus.digest,
-        "tokeniser": corpus.tokeniser,
-        "seed": seed,
-        "model": asdict(contender.model),
-        "recipe": asdict(recipe),
-    }
