@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -89,25 +90,22 @@ def as_json(power: Power, maker: Maker) -> dict[str, Any]:
 
 def as_markdown(power: Power, command: str) -> str:
     """The page. Nothing in it depends on the machine or the day."""
-    parts = ["# Detection power", _preface(power, command), summary(power), _reading(power)]
-    if power.families():
-        parts.append(_section(families_table(power)))
+    parts = ["# Detection power", _preface(power, command), summary(power), _reading(power), *_mutants(power)]
     if power.alarms:
         table = alarms_table(power)
-        parts += [f"## {table.title}", folded(f"{len(table.rows)} implementations", grid(table, "markdown"))]
+        told = table if power.false_alarms else _without_alarms(table)
+        parts += [f"## {table.title}", folded(f"{len(table.rows)} implementations", grid(told, "markdown"))]
     if power.smallest:
         parts += [_section(smallest_table(power)), _SIZES]
-    parts += ["## The mutants", _mutants(power)]
-    for family, killed, total in power.families():
-        by_property = groupby(
-            sorted((m for m in power.applicable if m.mutant.family == family), key=_property), _property
-        )
-        lists = ["\n".join((f"`{id_}` kills:\n", *map(_fault, chosen))) for id_, chosen in by_property]
-        parts.append(folded(f"{family}: {killed} of {total}", *lists))
     absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
     if absent:
         parts += ["## Faults that could not be tested here", "\n".join(absent)]
     return "\n\n".join(parts) + "\n"
+
+
+def _without_alarms(table: Table) -> Table:
+    """Where nothing was called wrong, the columns that say by what are left out."""
+    return Table(table.title, (*table.columns[:3], "undecided"), [(*row[:3], row[4]) for row in table.rows])
 
 
 _SIZES = f"""\
@@ -161,15 +159,24 @@ def _size(smallest: Smallest | None) -> str:
     return "–" if smallest is None or smallest.epsilon is None else f"{smallest.epsilon:.0e}"
 
 
-def _mutants(power: Power) -> str:
-    """What the lists of mutants say, and those that survived with some seed in full."""
+def _mutants(power: Power) -> list[str]:
+    """The score of each family, with the faults that each property must find; first those that survived a seed."""
     few, budget = min(power.plan.budgets), power.plan.budget
     words = (
-        "By family, the faults that each property must find. In brackets: the share of seeds with which "
-        f"{few} examples found it, and the median number of examples with {budget} allowed."
+        "By family, the faults that each property must find. In brackets, unless it is all: the share of seeds with "
+        f"which {few} examples found one."
     )
-    weak = [m for m in power.applicable if not m.killed]
-    return "\n\n".join((words, *([grid(mutants_table(power, weak, "Survivors"), "markdown")] if weak else [])))
+    if medians := [m.detections[-1].median or budget for m in power.applicable]:
+        half = f"{statistics.median(medians):g}"
+        words += f" By the median of the seeds, half of the faults take at most {half} examples."
+    parts = [f"## Mutation score at {budget} examples, {power.plan.seeds} seeds", words]
+    if weak := [m for m in power.applicable if not m.killed]:
+        parts.append(grid(mutants_table(power, weak, "Survivors"), "markdown"))
+    for family, killed, total in power.families():
+        chosen = sorted((m for m in power.applicable if m.mutant.family == family), key=_property)
+        lists = ["\n".join((f"`{id_}` kills:\n", *map(_fault, of))) for id_, of in groupby(chosen, _property)]
+        parts.append(folded(f"{family}: {killed} of {total}", *lists))
+    return parts
 
 
 def _property(measured: Measured) -> str:
@@ -177,9 +184,10 @@ def _property(measured: Measured) -> str:
 
 
 def _fault(measured: Measured) -> str:
-    share = f"{measured.detections[0].probability:.0%}"
+    few = measured.detections[0]
+    share = "" if few.probability == 1 else f" ({few.probability:.0%})"
     survived = f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
-    return f"* **{measured.mutant.id}** ({share}, {_median(measured)}): {measured.mutant.fault}{survived}"
+    return f"* **{measured.mutant.id}**{share}: {measured.mutant.fault}{survived}"
 
 
 def _median(measured: Measured) -> str:
