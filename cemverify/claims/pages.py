@@ -21,16 +21,17 @@ OPENING = "What the paper states, and what of it is true: for those who implemen
 _PREFACE = f"""\
 The paper is "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization". Two versions are
 quoted: the **draft** on OpenReview, "Recasting Transformer Layers as Energy Models" (anonymous, ICLR 2026 submission
-18341), whose numbers of equations and sections are used here, and **v1**, {ARXIV}, whose sections are numbered
-otherwise. Of the draft the whole text is at hand, of the version on arXiv the abstract and reports. So what is called
-an error here is one of the draft; whether the version on arXiv has it too was not checked. Quotes are
-verbatim: whole sentences, words of one, formulas transcribed. Where only the content is known, the row says so and
-quotes nothing. Not every sentence of the paper has a row; its formulas, counts and reported experiments have.
+18341), whose equations and sections are cited, and **v1**, {ARXIV}, which numbers its sections
+otherwise. We have the whole text of the draft, and of v1 the abstract and reports. Quotes are
+verbatim: sentences, words of one between dots, formulas. Not every sentence of the paper has a row; its formulas,
+counts and reported experiments have.
 
-Every verdict is computed from the arguments that stand with it, gathered anew by `cemverify claims`. A statement is
-one predicate of a case; examples, searches and symbolic cases are put to it and may come out either way. Examples are
-worked out below; `cemverify claims ID` does so for searches and lemmas too, and says how models were trained. This
-page is generated: `cemverify claims --markdown docs/claims.md`.
+Every verdict is computed from arguments that `cemverify claims` gathers anew. A statement is one predicate of a case,
+which may come out either way: an *instance* is one case in numbers; *figures* are the numbers that it is about;
+*symbols* stand for all cases; a *sample* lists many cases, and a *search* looks for one that makes it false. A
+*lemma* is a step of the proof, confirmed by algebra; *properties* are those of the catalogue, asked of the reference.
+The first example against a statement is worked out below; `cemverify claims ID` works out all, and says how
+models were trained. This page is generated: `cemverify claims --markdown docs/claims.md`.
 
 Notation: D model dimension, K heads, R head dimension, M hidden units, J tokens, h the memory, x the state, tau the
 temperature, eta the step size, P the preconditioner, u the unit roundoff, eps the attention energy, xi the MLP's, g a
@@ -44,7 +45,7 @@ def _paper(*verdicts: ClaimVerdict) -> Chosen:
     return lambda j: j.claim.kind == "paper" and j.verdict in verdicts
 
 
-# headings of the page, what stands below them, and which claims
+# headings of the page, what they mean, and which claims stand below them
 SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     (
         "Errors of the draft",
@@ -171,9 +172,8 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
         "## How to read it",
         _PREFACE,
     ]
-    for heading, words, rows in sections:
-        links = ", ".join(f"[{j.claim.id}](#{j.claim.id})" for j in rows)
-        parts += [f"## {heading}", words, folded(f"{len(rows)} claims", links, *map(as_section, rows))]
+    for heading, _, rows in sections:
+        parts += [f"## {heading}", folded(f"{len(rows)} claims", *map(as_section, rows))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -184,28 +184,27 @@ def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
 
 
 def as_section(judged: JudgedClaim) -> str:
-    """A claim's part of the page: worked examples in full, and what else there is in a line."""
+    """A claim's part of the page: the first example against it worked out, and the kinds of all arguments."""
     claim, findings = judged.claim, judged.findings
     where = claim.source.where.replace(DRAFT, "draft").replace(ARXIV, "v1")
     parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]
-    parts.append(f"> {_quoted(judged)}\n>\n> {where}" if claim.source.version else f"*{where}*")
-    verdict = f"**{judged.verdict.capitalize()}**"
-    parts.append(
-        f"{verdict}: {claim.condition}. {claim.finding}" if claim.condition else f"{verdict}. {claim.finding}"
-    )
-    parts.append(f"For your implementation: {claim.advice}.")
-    if claim.study:
-        parts.append(f"Measured by `{claim.study}`.")
+    parts.append(f"> {_quoted(judged)} ({where})" if claim.source.version else f"*{where}*")
+    condition = f": {claim.condition}" if claim.condition else ""
+    parts.append(f"**{judged.verdict.capitalize()}**{condition}. {claim.finding}")
+    parts.append(f"*Advice:* {claim.advice}.")
     if claim.rests:
-        parts.append(f"What rests on it: {', '.join(map(_named, claim.rests))}.")
-    for f in findings:
-        if f.kind in ("instance", "figures"):
-            parts += [f"*{_side(f)}:* {f.summary}.", textwrap.indent("\n".join(f.lines), "    ")]
-    if studies := [f for f in findings if f.kind == "study"]:
+        parts.append(f"*What rests on it:* {', '.join(map(_named, claim.rests))}.")
+    worked = [f for f in findings if f.kind in ("instance", "figures") and f.side == "against"]
+    for f in worked[:1]:
+        parts += [f"*{_side(f)}:* {f.summary}.", textwrap.indent("\n".join(f.lines), "    ")]
+    studies = [f for f in findings if f.kind == "study"]
+    if claim.study:
+        parts.append(f"*Measured by* `{claim.study}`{':' if studies else '.'}")
+    if studies:
         scales = dict.fromkeys(f.scale for f in studies)
         parts.append("\n".join(f"- {at}: {'; '.join(f.summary for f in studies if f.scale == at)}" for at in scales))
-    if further := [f"*{_side(f)}:* {f.summary}" for f in findings if f.kind not in ("instance", "figures", "study")]:
-        parts.append(f"{'; '.join(further)}.")
+    if kinds := list(dict.fromkeys(f.kind for f in findings if f not in studies)):
+        parts.append(f"*Tested by* {', '.join(kinds)}.")
     return "\n\n".join(parts)
 
 
@@ -224,12 +223,10 @@ def _quoted(judged: JudgedClaim) -> str:
     if source.wording == "sentence":
         return f'"{source.quote}"'
     if source.wording == "words":
-        return f'"... {source.quote} ..." (words of a sentence)'
+        return f'"... {source.quote} ..."'
     if source.wording == "formula":
-        return f"`{source.quote}` (transcribed)"
-    return (
-        f"{source.quote + '; ' if source.quote else ''}the wording is not at hand, the content is known by a report"
-    )
+        return f"`{source.quote}`"
+    return f"{source.quote + '; ' if source.quote else ''}known by a report"
 
 
 def _labelled(label: str, text: str) -> str:

@@ -177,7 +177,7 @@ def test_an_example_alone_refutes_at_most_and_few_cases_or_a_broken_lemma_decide
 
 def test_one_claim_is_printed_with_the_command_to_run_it_again_and_written(tmp_path: Path, told: Told) -> None:
     printed = told(f"cemverify claims 6-softplus-diagonal --json {tmp_path / 'c.json'}").out
-    words = ["statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:"]
+    words = ["statement:", "OpenReview draft", "`P = diag(softplus(d))", "finding:", "for your implementation:"]
     words += ("d = 0, U = 1, V = -1", "again: cemverify claims 6-softplus-diagonal")
     assert [each for each in words if each not in printed] == []
     (claim,) = envelope.read(tmp_path / "c.json")["claims"]
