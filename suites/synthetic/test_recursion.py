@@ -579,6 +579,7 @@ def test_the_page_says_what_may_be_one_of_training_and_what_other_models_do() ->
     for words in (
         r"rbf: of other models the largest decided ratios to T = 1 are \*CEM, T layers, T = 2\*: 0\.70 \[.*\]\.",
         r"rbf: smaller mean RMSE than that of any trained model \(0\.\d+\): ridge \(0\.010\)",
+        r"Each of the 3 learning rates was found between two worse ones, on 2 of the 8 functions\.",
         r"Trainings that ended far above the others of their model: \*CEM, T = 2\* \(rbf\) in 2 of 8\.",
         r"Training ended while 23 of 24 models still improved\.",
     ):

@@ -71,6 +71,19 @@ def headline(content: Content) -> str:
     return "; ".join([*told_of, *["one learning rate was tried"] * _only(content)])
 
 
+def of_rates(content: Content) -> str:
+    """One sentence on where the best learning rates lie; nothing of one rate that was given."""
+    trained = [row for row in content["rows"] if row["contender"]]
+    if _only(content):
+        return ""
+    edges = [f"{row['name']} ({prior})" for prior, rows in named(content).items() for row in rows if row["at_edge"]]
+    if edges:
+        return f"At an edge of the learning rates tried: {', '.join(edges)}."
+    made = content["made_by"]["configuration"]
+    some = f", on {made['tuning']} of the {_functions(content, content['rows'])}" if made.get("tuning") else ""
+    return f"Each of the {len(trained)} learning rates was found between two worse ones{some}."
+
+
 def of_others(content: Content) -> Iterator[str]:
     """For each prior the largest differences of other families that a test decides, and what beats all models."""
     for prior, rows in named(content).items():
