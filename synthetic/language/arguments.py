@@ -43,24 +43,12 @@ _OF_DATASETS = ("configuration", "split", "column", "revision", "megabytes")
 
 
 class Command(Parser):
-    """A parser that refuses with its usage line and one sentence."""
+    """A parser whose groups describe their options themselves."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own = {"formatter_class": Help, "add_help": False}  # which takes "description" as it is written
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-        # they look at what was parsed, and raise UsageError
-        self.checks: list[Callable[[argparse.Namespace], None]] = []
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses what is known, and then runs the checks of the command on it."""
-        options, _ = super().parse_known_args(args, namespace)
-        try:
-            for check in self.checks:
-                check(options)
-        except UsageError as error:
-            self.error(str(error))
-        return options, []
 
 
 def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
@@ -77,7 +65,7 @@ def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Calla
 
 
 def add_corpus_arguments(parser: Command) -> None:
-    """The options that `corpus_choice` reads; options of one corpus beside another are refused."""
+    """The options that `corpus_choice` reads."""
     add = add_compact(parser, "the corpus", CORPUS_HELP)
     add("--corpus", default=None)
     add("--text", nargs="+", type=path)
@@ -91,7 +79,6 @@ def add_corpus_arguments(parser: Command) -> None:
     add("--order", type=whole(1))
     add("--states", type=whole(1))
     add("--length", type=whole(1))
-    parser.checks.append(_check_corpus)
 
 
 def _check_corpus(options: argparse.Namespace) -> None:
@@ -115,7 +102,8 @@ def _check_corpus(options: argparse.Namespace) -> None:
 
 
 def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
-    """The corpus that is asked for."""
+    """The corpus that is asked for; options of one corpus beside another are refused."""
+    _check_corpus(options)
     if options.text is not None:
         return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
     if options.dataset is not None:
@@ -145,7 +133,6 @@ def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[...
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
         kind: Any = positive if name == "learning_rate" else whole(1)
         add(f"--{name.replace('_', '-')}", type=kind)
-    parser.checks.append(_check_memory)
     return add
 
 
@@ -162,7 +149,8 @@ def _check_memory(options: argparse.Namespace) -> None:
 
 
 def recipe_changes(options: argparse.Namespace) -> dict[str, Any]:
-    """The numbers of a recipe that are given."""
+    """The numbers of a recipe that are given, if a training with them fits the memory."""
+    _check_memory(options)
     return _those_given({name: getattr(options, name) for name in RECIPE_OPTIONS})
 
 

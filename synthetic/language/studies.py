@@ -100,7 +100,6 @@ def add_arguments(parser: Command, name: str | None = None) -> None:
     add("--preconditioner")
     add("--compile", action=argparse.BooleanOptionalAction)
     add_when(parser)
-    parser.checks.append(_check)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -163,6 +162,9 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
         )
     if study.papers and (name := next((name for name in _NOT_OF_THE_PAPERS if getattr(options, name)), None)):
         raise UsageError(f"--{name.replace('_', '-')} is not for the paper's experiments: leave it out")
+    if options.replaced is not None:
+        one_of("layers", options.replaced, dict.fromkeys(REPLACED))
+    P = options.preconditioner and one_of("preconditioner", options.preconditioner, _PRECONDITIONERS)
     dims = tiny_dims(*shape(options)) if any(shape(options)) else None
     if dims is not None and options.size in SIZES[1:]:
         raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
@@ -175,7 +177,7 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
         names=tuple(options.rows),
         with_beyond=options.beyond,
         seeds=options.seeds or (1 if study.papers and options.size != TINY else None),
-        P=_PRECONDITIONERS.get(options.preconditioner),
+        P=P,
         compiled=bool(options.compile),
         **{name: getattr(options, name) for name in same},
     )
@@ -195,10 +197,3 @@ def _source_bits(choice: CorpusChoice, corpus: Corpus, plan: Plan) -> float | No
 
 
 _PRECONDITIONERS = {name.replace(" ", "-"): name for name in PRECONDITIONERS}
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.preconditioner is not None:
-        one_of("preconditioner", options.preconditioner, _PRECONDITIONERS)
-    if options.replaced is not None:
-        one_of("layers", options.replaced, dict.fromkeys(REPLACED))

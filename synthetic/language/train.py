@@ -74,19 +74,15 @@ def add_arguments(parser: Command) -> None:
     group.add_argument(
         "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
-    parser.checks.append(_check_options)
 
 
-def _check_options(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not."""
     for name, values in (("depth", options.depths), ("model", options.models)):
         if twice := next((value for i, value in enumerate(values) if value in values[:i]), None):
             raise UsageError(f"{name} {twice} is given twice; give each once")
     if (options.save_every or options.resume) and not options.folder:
         raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not."""
     check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
     run = TrainingRun(
         *(preset_choice(options), corpus_choice(options), options.corpora, options.seed, options.workers),
