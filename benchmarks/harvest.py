@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,45 +157,41 @@ def suites(setting: Setting) -> Iterator[Findings]:
     yield _tested("GPU-marked suites", options, setting)
 
 
-def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
+def check(dtype: str, setting: Setting) -> Iterator[Findings]:
     """`cemverify check` of the reference and of the path by blocks in that dtype."""
-
-    def run(setting: Setting) -> Iterator[Findings]:
-        names = ("cemverify:reference", "cemverify:fast")
-        rows: list[list[Any]] = []
-        data: dict[str, Any] = {}
-        began = time.monotonic()
-        for name in names:
-            file = setting.folder / f"check-{dtype}-{name.partition(':')[2]}.json"
-            options = ["--device", setting.device, "--dtype", dtype, "--json", str(file), "--seconds", "20"]
-            options += ["--examples", setting.scaled("24", "12")]
-            if setting.small:
-                options += ["--properties", "gradient/attention/plain", "gradient/mlp"]
-            else:
-                options += ["--workers", str(min(14, os.cpu_count() or 1))]
-            started = time.monotonic()
-            limit = max(setting.seconds - (started - began) - 5, 5.0) / (len(names) - len(data))
-            code, text = _run(["-m", "cemverify", "check", name, *options], limit)
-            seconds = time.monotonic() - started
-            if not file.exists():
-                rows.append([name, dtype, *[""] * 5, f"no verdict: {_why(code, text)}", f"{seconds:.0f}"])
-                data[name] = {"exit_code": code, "output": text[-2000:]}
-            else:
-                content = envelope.read(file)
-                counts = content["counts"]
-                named = [
-                    f"{p['id']} ({p['verdict']}{'' if (m := p['margin']) is None else f', margin {m:.2f}'})"
-                    for p in content["properties"]
-                    if p["verdict"] in ("violated", "inconclusive", "suite error")
-                ]
-                keys = ("run", "holds", "violated", "inconclusive", "not_offered")
-                rows.append([name, dtype, *(counts[key] for key in keys), "; ".join(named), f"{seconds:.0f}"])
-                data[name] = {"exit_code": code, "counts": counts, "named": named}
-            counted = ("asked", "hold", "violated", "inconclusive", "not offered")
-            columns = ("implementation", "dtype", *counted, "which", "seconds")
-            yield Findings([Table(f"cemverify check on {setting.device} in {dtype}", columns, rows)], data)
-
-    return run
+    names = ("cemverify:reference", "cemverify:fast")
+    rows: list[list[Any]] = []
+    data: dict[str, Any] = {}
+    began = time.monotonic()
+    for name in names:
+        file = setting.folder / f"check-{dtype}-{name.partition(':')[2]}.json"
+        options = ["--device", setting.device, "--dtype", dtype, "--json", str(file), "--seconds", "20"]
+        options += ["--examples", setting.scaled("24", "12")]
+        if setting.small:
+            options += ["--properties", "gradient/attention/plain", "gradient/mlp"]
+        else:
+            options += ["--workers", str(min(14, os.cpu_count() or 1))]
+        started = time.monotonic()
+        limit = max(setting.seconds - (started - began) - 5, 5.0) / (len(names) - len(data))
+        code, text = _run(["-m", "cemverify", "check", name, *options], limit)
+        seconds = time.monotonic() - started
+        if not file.exists():
+            rows.append([name, dtype, *[""] * 5, f"no verdict: {_why(code, text)}", f"{seconds:.0f}"])
+            data[name] = {"exit_code": code, "output": text[-2000:]}
+        else:
+            content = envelope.read(file)
+            counts = content["counts"]
+            named = [
+                f"{p['id']} ({p['verdict']}{'' if (m := p['margin']) is None else f', margin {m:.2f}'})"
+                for p in content["properties"]
+                if p["verdict"] in ("violated", "inconclusive", "suite error")
+            ]
+            keys = ("run", "holds", "violated", "inconclusive", "not_offered")
+            rows.append([name, dtype, *(counts[key] for key in keys), "; ".join(named), f"{seconds:.0f}"])
+            data[name] = {"exit_code": code, "counts": counts, "named": named}
+        counted = ("asked", "hold", "violated", "inconclusive", "not offered")
+        columns = ("implementation", "dtype", *counted, "which", "seconds")
+        yield Findings([Table(f"cemverify check on {setting.device} in {dtype}", columns, rows)], data)
 
 
 def attend(setting: Setting) -> Iterator[Findings]:
@@ -300,12 +297,12 @@ STAGES: Sequence[Stage] = (
     Stage("counts", count, 200, None, on_cpu=600),
     Stage("device", device, 40, "the speed of a GPU"),
     Stage("suites", suites, 100, "the GPU-marked suites"),
-    Stage("check-float32", check("float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
+    Stage("check-float32", partial(check, "float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
     Stage("attention", attend, 220, "attention against flash attention at J = 1,024 to 16,384"),
     Stage("training", train, 270, "utilisation and memory of training at 86M and 162M with T = 1, 2, 4, 8"),
     Stage("decoding", decode, 90, "decoding at 86M from 1,024 to 16,384 tokens of context"),
-    Stage("check-bfloat16", check("bfloat16"), 140, "the catalogue on a GPU in bfloat16", on_cpu=150),
-    Stage("check-float64", check("float64"), 140, "the catalogue on a GPU in float64", on_cpu=150),
+    Stage("check-bfloat16", partial(check, "bfloat16"), 140, "the catalogue on a GPU in bfloat16", on_cpu=150),
+    Stage("check-float64", partial(check, "float64"), 140, "the catalogue on a GPU in float64", on_cpu=150),
     Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls", on_cpu=180),
 )
 

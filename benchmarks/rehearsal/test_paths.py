@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, get_args
@@ -101,7 +102,7 @@ def _layers(area: str, made: Callable[..., LayerConfig], **options: Sequence[Any
     """Layers of these options, by every path and in every precision."""
     for row in _rows(**options, path=get_args(blocked.Path), precision=("float32", "bfloat16", "autocast")):
         name, path, precision = _of(row), row.pop("path"), row.pop("precision")
-        yield Path(area, name, _layer(made(**row), path, precision), narrow=precision != "float32")
+        yield Path(area, name, partial(_layer, made(**row), path, precision), narrow=precision != "float32")
 
 
 def _attention() -> Iterator[Path]:
@@ -144,35 +145,32 @@ def _beyond() -> Iterator[Path]:
         shared: dict[str, Any] = {"preconditioner": PreconditionerConfig("diagonal"), "steps": 3, "step": "learned"}
         shared |= {"norm": "channel", "beyond": beyond}
         attention = AttentionConfig(D, K, diagonal="shared", position="alibi", **shared)
-        yield Path("beyond", f"attention, {name}", _layer(attention, None, "autocast"), narrow=True)
+        yield Path("beyond", f"attention, {name}", partial(_layer, attention, None, "autocast"), narrow=True)
         if beyond.cooling == 1:
-            run = _layer(MLPConfig(D, M, **shared), None, "autocast")
+            run = partial(_layer, MLPConfig(D, M, **shared), None, "autocast")
             yield Path("beyond", f"MLP, {name}", run, narrow=True)
     for config in (AttentionConfig(D, K, steps=3), MLPConfig(D, M, steps=3)):
-        yield Path("beyond", f"tokens that stop, {type(config).__name__}", _layer(config, None, "float32", fall=0.1))
+        yield Path(
+            "beyond", f"tokens that stop, {type(config).__name__}", partial(_layer, config, None, "float32", fall=0.1)
+        )
 
 
-def _layer(config: LayerConfig, path: blocked.Path | None, precision: str, *, fall: float = 0.0) -> Run:
+def _layer(
+    config: LayerConfig, path: blocked.Path | None, precision: str, watch: Watch, *, fall: float = 0.0
+) -> list[Tensor]:
     """A layer forward and backward, to its input and to every parameter."""
-
-    def run(watch: Watch) -> list[Tensor]:
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        layer = _built(config).to(dtype)
-        layer.set_steps(config.steps, config.step_size, fall) if fall else None
-        h = torch.zeros(B, J, D, dtype=dtype, requires_grad=True)
-        watch.waits.clear()
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "autocast"):
-            if path is None:
-                out = layer.residual(h)
-            else:
-                with blocked.using(path, rows=10, tile=4):
-                    out = layer.residual(h)
-        out = out[0] if isinstance(out, tuple) else out
-        _check(out, h, "a layer's output")
-        out.sum().backward()
-        return [out, *_gradients(layer, h)]
-
-    return run
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    layer = _built(config).to(dtype)
+    layer.set_steps(config.steps, config.step_size, fall) if fall else None
+    h = torch.zeros(B, J, D, dtype=dtype, requires_grad=True)
+    watch.waits.clear()
+    taken = nullcontext() if path is None else blocked.using(path, rows=10, tile=4)
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision == "autocast"), taken:
+        out = layer.residual(h)
+    out = out[0] if isinstance(out, tuple) else out
+    _check(out, h, "a layer's output")
+    out.sum().backward()
+    return [out, *_gradients(layer, h)]
 
 
 def _built(config: LayerConfig) -> Any:
@@ -201,27 +199,26 @@ def _check(tensor: Tensor, like: Tensor, name: str) -> None:
 def _energies() -> Iterator[Path]:
     for diagonal, position in itertools.product(get_args(DiagonalKind), get_args(PositionKind)):
         config = AttentionConfig(D, K, diagonal=diagonal, position=position, steps=2)
-        yield Path("energies", f"trajectory of attention, {diagonal}, {position}", _trajectory(config))
+        yield Path("energies", f"trajectory of attention, {diagonal}, {position}", partial(_trajectory, config))
     for sigma in ACTIVATIONS:
         # the nodes of a quadrature come from the CPU, where an energy has a value: not in training
         waits = sigma == "gelu-tanh"
-        yield Path("energies", f"trajectory of an MLP, {sigma}", _trajectory(MLPConfig(D, M, sigma, steps=2)), waits)
+        yield Path(
+            "energies", f"trajectory of an MLP, {sigma}", partial(_trajectory, MLPConfig(D, M, sigma, steps=2)), waits
+        )
 
 
-def _trajectory(config: LayerConfig) -> Run:
-    def run(watch: Watch) -> list[Tensor]:
-        layer, h = _built(config), torch.zeros(B, J, D, requires_grad=True)
-        watch.waits.clear()
-        trajectory = layer.trajectory(h)
-        (gradient,) = torch.autograd.grad(trajectory.energies.sum(), h)
-        return [
-            trajectory.states,
-            trajectory.energies,
-            gradient,
-            layer.energy.curvature(layer.energy.remember(h)).upper,
-        ]
-
-    return run
+def _trajectory(config: LayerConfig, watch: Watch) -> list[Tensor]:
+    layer, h = _built(config), torch.zeros(B, J, D, requires_grad=True)
+    watch.waits.clear()
+    trajectory = layer.trajectory(h)
+    (gradient,) = torch.autograd.grad(trajectory.energies.sum(), h)
+    return [
+        trajectory.states,
+        trajectory.energies,
+        gradient,
+        layer.energy.curvature(layer.energy.remember(h)).upper,
+    ]
 
 
 def _blocks() -> Iterator[Path]:
@@ -231,23 +228,20 @@ def _blocks() -> Iterator[Path]:
             MLPConfig(D, M, norm="channel", steps=2),
             rounds,
         )
-        yield Path("blocks", f"CEM, {rounds} round(s)", _block(config), narrow=True)
+        yield Path("blocks", f"CEM, {rounds} round(s)", partial(_block, config), narrow=True)
     for position in ("none", "rotary", "alibi"):
         llama = BlockConfig(LlamaAttentionConfig(D, K, position), SwiGLUConfig(D, M))
-        yield Path("blocks", f"Llama, {position}", _block(llama), narrow=True)
+        yield Path("blocks", f"Llama, {position}", partial(_block, llama), narrow=True)
 
 
-def _block(config: BlockConfig) -> Run:
-    def run(watch: Watch) -> list[Tensor]:
-        block, h = Block(config, torch.Generator("cpu")), torch.zeros(B, J, D, requires_grad=True)
-        watch.waits.clear()
-        with torch.autocast("cuda", torch.bfloat16):
-            out, _ = block(h)
-        _check(out, h, "a block's output")
-        out.sum().backward()
-        return [out, *_gradients(block, h)]
-
-    return run
+def _block(config: BlockConfig, watch: Watch) -> list[Tensor]:
+    block, h = Block(config, torch.Generator("cpu")), torch.zeros(B, J, D, requires_grad=True)
+    watch.waits.clear()
+    with torch.autocast("cuda", torch.bfloat16):
+        out, _ = block(h)
+    _check(out, h, "a block's output")
+    out.sum().backward()
+    return [out, *_gradients(block, h)]
 
 
 def _small(steps: int | None) -> LanguageModelConfig:
@@ -261,24 +255,22 @@ def _small(steps: int | None) -> LanguageModelConfig:
 def _decoding() -> Iterator[Path]:
     for steps, graded in itertools.product((None, 1, 2, 4), (False, True)):
         name = "Llama" if steps is None else f"full CEM, T={steps}"
-        yield Path("decoding", f"{name}, {'with' if graded else 'without'} gradients", _generated(steps, graded))
+        yield Path(
+            "decoding", f"{name}, {'with' if graded else 'without'} gradients", partial(_generated, steps, graded)
+        )
 
 
-def _generated(steps: int | None, graded: bool) -> Run:
+def _generated(steps: int | None, graded: bool, watch: Watch) -> list[Tensor]:
     """The likeliest continuation, token by token from the cache."""
-
-    def run(watch: Watch) -> list[Tensor]:
-        model = LanguageModel(_small(steps), torch.Generator("cpu"))
-        watch.waits.clear()
-        with torch.set_grad_enabled(graded):
-            logits, cache = model.decode(torch.zeros(B, J, dtype=torch.int64))
-            results = [logits]
-            for _ in range(4):
-                logits, cache = model.decode(logits[:, -1:].argmax(-1), cache)
-                results.append(logits)
-        return results
-
-    return run
+    model = LanguageModel(_small(steps), torch.Generator("cpu"))
+    watch.waits.clear()
+    with torch.set_grad_enabled(graded):
+        logits, cache = model.decode(torch.zeros(B, J, dtype=torch.int64))
+        results = [logits]
+        for _ in range(4):
+            logits, cache = model.decode(logits[:, -1:].argmax(-1), cache)
+            results.append(logits)
+    return results
 
 
 # --- training -----------------------------------------------------------------------------------------------
@@ -289,21 +281,18 @@ def _training() -> Iterator[Path]:
     kinds = {"Llama": _small(None), **{f"full CEM, T={T}": _small(T) for T in (1, 2, 4, 8)}}
     kinds |= {f"CEM of the studies, T={T}": shared_preconditioners(_small(T)) for T in (1, 2, 4, 8)}
     for name, config in kinds.items():
-        yield Path("training", f"a step of {name}, bfloat16", _step(config, "bfloat16"), narrow=True)
-    yield Path("training", "a step of full CEM, T=2, float32", _step(_small(2), "float32"))
+        yield Path("training", f"a step of {name}, bfloat16", partial(_step, config, "bfloat16"), narrow=True)
+    yield Path("training", "a step of full CEM, T=2, float32", partial(_step, _small(2), "float32"))
     yield Path("training", "two steps with what lies between them", _trained, waits=True)
     yield Path("training", "probes of the steps of a layer", _probed, waits=True)
 
 
-def _step(config: LanguageModelConfig, precision: Any) -> Run:
-    def run(watch: Watch) -> list[Tensor]:
-        model, recipe = LanguageModel(config, torch.Generator("cpu")), _recipe(precision)
-        optimiser = adamw(model, recipe)
-        watch.waits.clear()
-        norms = [update(model, model, optimiser, _WINDOWS, recipe, Machine("cuda")) for _ in range(2)]
-        return [*norms, *model.parameters()]
-
-    return run
+def _step(config: LanguageModelConfig, precision: Any, watch: Watch) -> list[Tensor]:
+    model, recipe = LanguageModel(config, torch.Generator("cpu")), _recipe(precision)
+    optimiser = adamw(model, recipe)
+    watch.waits.clear()
+    norms = [update(model, model, optimiser, _WINDOWS, recipe, Machine("cuda")) for _ in range(2)]
+    return [*norms, *model.parameters()]
 
 
 def _recipe(precision: Any) -> Recipe:
@@ -334,22 +323,19 @@ def _regressors() -> Iterator[Path]:
     }
     for name, spec in specs.items():
         # it waits where it looks at the points held out, every so many steps
-        yield Path("regressors", f"fitting three at once: {name}", _fitted(spec), waits=True)
+        yield Path("regressors", f"fitting three at once: {name}", partial(_fitted, spec), waits=True)
 
 
-def _fitted(spec: Any) -> Run:
-    def run(watch: Watch) -> list[Tensor]:
-        streams = [Streams(0, "rbf", seed) for seed in range(3)]
-        with torch.device("cpu"):
-            stack = RegressorStack(spec, 10, streams)
-        model: Any = stack.to("cuda")
-        recipe = ensembles.Recipe(4, batch=16, check_every=2, device="cuda")
-        generators = [s.generator(Stream.BATCHES) for s in streams]
-        watch.waits.clear()
-        ensembles.fit(model, torch.zeros(3, 64, 10), torch.zeros(3, 64), recipe, generators)
-        return list(model.parameters())
-
-    return run
+def _fitted(spec: Any, watch: Watch) -> list[Tensor]:
+    streams = [Streams(0, "rbf", seed) for seed in range(3)]
+    with torch.device("cpu"):
+        stack = RegressorStack(spec, 10, streams)
+    model: Any = stack.to("cuda")
+    recipe = ensembles.Recipe(4, batch=16, check_every=2, device="cuda")
+    generators = [s.generator(Stream.BATCHES) for s in streams]
+    watch.waits.clear()
+    ensembles.fit(model, torch.zeros(3, 64, 10), torch.zeros(3, 64), recipe, generators)
+    return list(model.parameters())
 
 
 # --- what the verifier judges -------------------------------------------------------------------------------
@@ -365,26 +351,25 @@ def _contract() -> Iterator[Path]:
             preconditioner=_preconditioners(per_head=True),
             **options,
         ):
-            attention = _judged(judged, AttentionConfig(D, K, **row))
+            attention = partial(_judged, judged, AttentionConfig(D, K, **row))
             yield Path("contract", f"{name}, attention {_of(row)}", attention, waits=True)
         for row in _rows(preconditioner=_preconditioners(per_head=False), **options):
-            yield Path("contract", f"{name}, MLP {_of(row)}", _judged(judged, MLPConfig(D, M, **row)), waits=True)
+            yield Path(
+                "contract", f"{name}, MLP {_of(row)}", partial(_judged, judged, MLPConfig(D, M, **row)), waits=True
+            )
 
 
-def _judged(judged: Any, config: Any) -> Run:
-    def run(_: Watch) -> list[Tensor]:
-        x, h = (torch.zeros(B, J, D, requires_grad=True) for _ in range(2))
-        weights = {name: torch.zeros(shape, requires_grad=True) for name, shape in weight_shapes(config).items()}
-        kind = "attention" if isinstance(config, AttentionConfig) else "mlp"
-        results = [judged.functions[kind](x, h, weights, config)]
-        if f"{kind}_energy" in judged.functions:
-            results.append(judged.functions[f"{kind}_energy"](x, h, weights, config))
-        if kind == "attention":
-            results.append(judged.functions["decode"](h, weights, config))
-        gradients = torch.autograd.grad(results[0].sum(), [x, h, *weights.values()], allow_unused=True)
-        return [*results, *(g for g in gradients if g is not None)]
-
-    return run
+def _judged(judged: Any, config: Any, _: Watch) -> list[Tensor]:
+    x, h = (torch.zeros(B, J, D, requires_grad=True) for _ in range(2))
+    weights = {name: torch.zeros(shape, requires_grad=True) for name, shape in weight_shapes(config).items()}
+    kind = "attention" if isinstance(config, AttentionConfig) else "mlp"
+    results = [judged.functions[kind](x, h, weights, config)]
+    if f"{kind}_energy" in judged.functions:
+        results.append(judged.functions[f"{kind}_energy"](x, h, weights, config))
+    if kind == "attention":
+        results.append(judged.functions["decode"](h, weights, config))
+    gradients = torch.autograd.grad(results[0].sum(), [x, h, *weights.values()], allow_unused=True)
+    return [*results, *(g for g in gradients if g is not None)]
 
 
 # --- the tests ----------------------------------------------------------------------------------------------
