@@ -86,7 +86,7 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     x = tasks[0].test_inputs
     values = torch.stack([task.test_values for task in tasks])  # (TEST_DRAWS, TEST_POINTS)
     kernel = priors.kernel(config.prior, config.dimensions)
-    exact = torch.from_numpy(covariance(kernel)(x.numpy(), x.numpy()))  # written down once more
+    exact = torch.from_numpy(covariance(kernel, x.numpy(), x.numpy()))  # written down once more
     exact.diagonal().add_(tasks[0].jitter)
     sampler = check_draws(values, exact, streams.generator(Stream.SELF_TEST))
     return Examination(task, assess(task), second_opinion(small), small.config.points, sampler)

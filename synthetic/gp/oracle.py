@@ -7,7 +7,6 @@ known here is evaluated as it is; then only the algebra is checked, and `OracleA
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ from synthetic.gp import priors
 from synthetic.gp.tasks import Task
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Covariance = Callable[[Array, Array], Array]  # (n, d), (m, d) -> (n, m)
 
 # Kernels that `covariance` writes down once more.
 KERNELS = (
@@ -50,8 +48,7 @@ def second_opinion(task: Task) -> OracleAgreement:
     """The task's oracle beside scikit-learn's, on all its points."""
     config = task.config
     kernel = priors.kernel(config.prior, config.dimensions)
-    theirs = Adapter(covariance(kernel))
-    regressor = GaussianProcessRegressor(theirs, alpha=config.noise**2 + task.jitter, optimizer=None)
+    regressor = GaussianProcessRegressor(Adapter(kernel), alpha=config.noise**2 + task.jitter, optimizer=None)
     regressor.fit(task.inputs.numpy(), task.targets.numpy())
     mean, std = regressor.predict(task.test_inputs.numpy(), return_std=True)
     variance = std**2 + task.jitter  # the jitter is part of the function
@@ -65,32 +62,32 @@ def second_opinion(task: Task) -> OracleAgreement:
 
 
 class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
-    """A scikit-learn kernel without hyperparameters, from a function that gives covariances."""
+    """The covariances of a GPyTorch kernel as a scikit-learn kernel without hyperparameters."""
 
-    def __init__(self, function: Covariance) -> None:
-        self.function = function  # of two sets of points, (n, d) and (m, d)
+    def __init__(self, kernel: gp.Kernel) -> None:
+        self.kernel = kernel
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         """The covariances of X and Y, or of X with itself; there is no hyperparameter to take a gradient for."""
-        K = self.function(X, X if Y is None else Y)
+        K = covariance(self.kernel, X, X if Y is None else Y)
         return (K, np.empty((*K.shape, 0))) if eval_gradient else K
 
     def diag(self, X: Array) -> Array:
         """The variances at X, block by block."""
-        return np.concatenate([np.diag(self.function(X[i : i + 256], X[i : i + 256])) for i in range(0, len(X), 256)])
+        blocks = (X[i : i + 256] for i in range(0, len(X), 256))
+        return np.concatenate([np.diag(covariance(self.kernel, block, block)) for block in blocks])
 
     def is_stationary(self) -> bool:
         """Whether the prior is known to be stationary; False where nothing is known."""
         return False
 
 
-def covariance(kernel: gp.Kernel) -> Covariance:
-    """The covariance function of a GPyTorch kernel, written down once more."""
-    inside: Covariance = _covariance(kernel)
-    if kernel.active_dims is None:
-        return inside
-    chosen = kernel.active_dims.numpy()
-    return lambda X, Y: inside(X[:, chosen], Y[:, chosen])
+def covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Array:
+    """The covariances of a GPyTorch kernel, written down once more: (n, d), (m, d) -> (n, m)."""
+    if kernel.active_dims is not None:
+        X, Y = (points[:, kernel.active_dims.numpy()] for points in (X, Y))
+    made: Array = _covariance(kernel, X, Y)
+    return made
 
 
 def is_known(kernel: gp.Kernel) -> bool:
@@ -98,67 +95,47 @@ def is_known(kernel: gp.Kernel) -> bool:
     return type(kernel) in KERNELS and all(is_known(part) for part in kernel.sub_kernels())
 
 
-def _covariance(kernel: gp.Kernel) -> Any:
+def _covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Any:
     match type(kernel):  # and no subclass, which may be anything
         case gp.RBFKernel:
-            return sk.RBF(_lengthscale(kernel))
+            return sk.RBF(_lengthscale(kernel))(X, Y)
         case gp.MaternKernel:
-            return sk.Matern(_lengthscale(kernel), nu=kernel.nu)
-        case gp.RQKernel:
-            # scikit-learn's takes one lengthscale, so the inputs are divided by theirs
-            length, base = _lengthscale(kernel), sk.RationalQuadratic(1.0, alpha=kernel.alpha.item())
-            return lambda X, Y: base(X / length, Y / length)
+            return sk.Matern(_lengthscale(kernel), nu=kernel.nu)(X, Y)
+        case gp.RQKernel:  # scikit-learn's takes one lengthscale, so the inputs are divided by theirs
+            length = _lengthscale(kernel)
+            return sk.RationalQuadratic(1.0, alpha=kernel.alpha.item())(X / length, Y / length)
         case own.Linear:
-            return sk.DotProduct(sigma_0=0.0)
+            return sk.DotProduct(sigma_0=0.0)(X, Y)
         case own.Constant:
-            return sk.ConstantKernel(1.0)
+            return sk.ConstantKernel(1.0)(X, Y)
         case gp.ScaleKernel:
-            scale, scaled = kernel.outputscale.item(), covariance(kernel.base_kernel)
-            return lambda X, Y: scale * scaled(X, Y)
+            return kernel.outputscale.item() * covariance(kernel.base_kernel, X, Y)
         case gp.AdditiveKernel:
-            terms = [covariance(part) for part in kernel.kernels]
-            return lambda X, Y: np.sum([term(X, Y) for term in terms], axis=0)
+            return np.sum([covariance(part, X, Y) for part in kernel.kernels], axis=0)
         case gp.ProductKernel:
-            factors = [covariance(part) for part in kernel.kernels]
-            return lambda X, Y: np.prod([factor(X, Y) for factor in factors], axis=0)
+            return np.prod([covariance(part, X, Y) for part in kernel.kernels], axis=0)
         case own.Mapped:
-            base, mapping = covariance(kernel.base), kernel.mapping
-            return lambda X, Y: base(mapping(torch.from_numpy(X)).numpy(), mapping(torch.from_numpy(Y)).numpy())
+            return covariance(kernel.base, _field(kernel.mapping, X), _field(kernel.mapping, Y))
         case own.Modulated:
-            inside, amplitude = covariance(kernel.base), kernel.amplitude
-            return lambda X, Y: np.outer(_field(amplitude, X), _field(amplitude, Y)) * inside(X, Y)
+            return np.outer(_field(kernel.amplitude, X), _field(kernel.amplitude, Y)) * covariance(kernel.base, X, Y)
         case own.ChangePoint:
-            return _change_point(covariance(kernel.before), covariance(kernel.after), kernel.gate)
+            g, h = _field(kernel.gate, X)[:, None], _field(kernel.gate, Y)[None, :]
+            before, after = (covariance(side, X, Y) for side in (kernel.before, kernel.after))
+            return (1 - g) * before * (1 - h) + g * after * h
         case own.Additive:
-            one = covariance(kernel.base)
-            return lambda X, Y: np.mean([one(X[:, [i]], Y[:, [i]]) for i in range(X.shape[1])], axis=0)
-        case own.Gibbs:
-            return _gibbs(kernel.lengths)
-    return lambda X, Y: own.evaluate(kernel, torch.from_numpy(X), torch.from_numpy(Y)).detach().numpy()
+            each = [covariance(kernel.base, X[:, [i]], Y[:, [i]]) for i in range(X.shape[1])]
+            return np.mean(each, axis=0)
+        case own.Gibbs:  # the product over the inputs of the kernel of one input, which needs no exponent d/2
+            here, there = _field(kernel.lengths, X)[:, None], _field(kernel.lengths, Y)[None, :]
+            total, product = here**2 + there**2, np.ones((len(X), len(Y)))
+            for i in range(X.shape[1]):
+                squares = (X[:, i, None] - Y[None, :, i]) ** 2
+                product *= np.sqrt(2 * here * there / total) * np.exp(-squares / total)
+            return product
+    return own.evaluate(kernel, torch.from_numpy(X), torch.from_numpy(Y)).detach().numpy()
 
 
-def _change_point(before: Covariance, after: Covariance, gate: own.Field) -> Covariance:
-    def function(X: Array, Y: Array) -> Array:
-        g, h = _field(gate, X)[:, None], _field(gate, Y)[None, :]
-        return (1 - g) * before(X, Y) * (1 - h) + g * after(X, Y) * h
-
-    return function
-
-
-def _gibbs(lengths: own.Field) -> Covariance:
-    """The product over the inputs of Gibbs' kernel of one input, which needs no exponent d/2."""
-
-    def function(X: Array, Y: Array) -> Array:
-        here, there = _field(lengths, X)[:, None], _field(lengths, Y)[None, :]
-        total, product = here**2 + there**2, np.ones((len(X), len(Y)))
-        for i in range(X.shape[1]):
-            product *= np.sqrt(2 * here * there / total) * np.exp(-((X[:, i, None] - Y[None, :, i]) ** 2) / total)
-        return product
-
-    return function
-
-
-def _field(field: own.Field, X: Array) -> Array:
+def _field(field: own.Field | own.Mapping, X: Array) -> Array:
     values: Array = field(torch.from_numpy(X)).numpy()
     return values
 

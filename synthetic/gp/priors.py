@@ -14,6 +14,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -167,22 +168,18 @@ def _scaled(kernel: Kernel, scale: float) -> Kernel:
     return scaled
 
 
-def _stationary(kind: Callable[..., Kernel], **options: float) -> Build:
+def _stationary(kind: Callable[..., Kernel], _: Sequence[Kernel], p: Mapping[str, Any], **options: float) -> Kernel:
     """A kernel of GPyTorch with a lengthscale, or one for each input."""
-
-    def build(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-        lengthscale = p["lengthscale"]
-        each = len(lengthscale) if isinstance(lengthscale, tuple) else None
-        # in a float32 kernel, or given as anything but a float64 tensor, the lengthscale would be rounded to float32
-        kernel = kind(ard_num_dims=each, **options).double()
-        kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-        return kernel
-
-    return build
+    lengthscale = p["lengthscale"]
+    each = len(lengthscale) if isinstance(lengthscale, tuple) else None
+    # in a float32 kernel, or given as anything but a float64 tensor, the lengthscale would be rounded to float32
+    kernel = kind(ard_num_dims=each, **options).double()
+    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+    return kernel
 
 
 def _rational_quadratic(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-    kernel = _stationary(RQKernel)(inner, p)
+    kernel = _stationary(RQKernel, inner, p)
     kernel.alpha = torch.tensor(p["alpha"], dtype=torch.float64)
     return kernel
 
@@ -191,7 +188,7 @@ def _periodic(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
     # equals GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and is tens of times faster
     period, lengthscale = p["period"], p["lengthscale"]
     twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
-    base = _stationary(RBFKernel)((), {"lengthscale": twice})
+    base = _stationary(RBFKernel, (), {"lengthscale": twice})
     base.lengthscale = torch.tensor(twice, dtype=torch.float64).sqrt()
     return Mapped(base, lambda x: circle(x, period))
 
@@ -205,15 +202,15 @@ def circle(x: Tensor, period: float) -> Tensor:
 _ONE = {"lengthscale": 2.0}
 
 FAMILIES: Mapping[str, PriorFamily] = {
-    "rbf": PriorFamily(_stationary(RBFKernel), "infinitely smooth", _ONE, ard=True),
+    "rbf": PriorFamily(partial(_stationary, RBFKernel), "infinitely smooth", _ONE, ard=True),
     "matern12": PriorFamily(
-        _stationary(MaternKernel, nu=0.5),
+        partial(_stationary, MaternKernel, nu=0.5),
         "continuous but nowhere differentiable: little to learn",
         _ONE,
         ard=True,
     ),
-    "matern32": PriorFamily(_stationary(MaternKernel, nu=1.5), "once differentiable", _ONE, ard=True),
-    "matern52": PriorFamily(_stationary(MaternKernel, nu=2.5), "twice differentiable", _ONE, ard=True),
+    "matern32": PriorFamily(partial(_stationary, MaternKernel, nu=1.5), "once differentiable", _ONE, ard=True),
+    "matern52": PriorFamily(partial(_stationary, MaternKernel, nu=2.5), "twice differentiable", _ONE, ard=True),
     "rational-quadratic": PriorFamily(
         _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
     ),
