@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from reports.collect import ResultFile
@@ -50,7 +50,7 @@ class Comparison:
         sentences = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
         if self.pairs:
             return sentences
-        old, new = (", ".join(finding.name for finding in findings) for findings in (self.missing, self.added))
+        old, new = (", ".join(finding.what for finding in findings) for findings in (self.missing, self.added))
         return [f"the old are results of {old}, and the new of {new}: give results of the same"]
 
     @property
@@ -63,14 +63,14 @@ class Comparison:
         return {
             "code": self.code,
             "not_comparable": self.reasons,
-            "findings": [finding.describe() for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "pairs": [
                 {
                     "name": pair.name,
                     "old": str(pair.old.path),
                     "new": str(pair.new.path),
                     "reason": pair.reason,
-                    "findings": [finding.describe() for finding in pair.findings],
+                    "findings": [asdict(finding) for finding in pair.findings],
                 }
                 for pair in self.pairs
             ],

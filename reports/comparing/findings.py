@@ -22,20 +22,15 @@ class Finding:
     """A difference between an old result and a new one."""
 
     weight: Weight  # whether it is worse, better, or neither
-    name: str  # of which figure or verdict
+    what: str  # figure or verdict
     # before, after: what it was and is
     before: str
     after: str
     sentence: str  # how it is known
 
-    def describe(self) -> dict[str, str]:
-        """The finding as JSON."""
-        before, after = self.before, self.after
-        return {"weight": self.weight, "what": self.name, "before": before, "after": after, "sentence": self.sentence}
-
     def __str__(self) -> str:
         change = f" {self.before} -> {self.after}" if self.before or self.after else ""
-        return f"{self.name}:{change}" + (f" ({self.sentence})" if self.sentence else "")
+        return f"{self.what}:{change}" + (f" ({self.sentence})" if self.sentence else "")
 
 
 def _finding(weight: Weight, name: str, before: Any, after: Any, sentence: str = "") -> Finding:

@@ -37,8 +37,11 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
     for side, ids in (("old", never), ("new", ended)):
         if ids:
             yield note("properties", "", "", f"not asked, as the {side} run ended before: {len(ids)}")
-    reasons = _incomparable_margins(old, new)
-    if reasons:
+    then, here = old["made_by"], new["made_by"]
+    conditions = [(name, *(m["configuration"].get(name) for m in (then, here))) for name in _CONDITIONS]
+    conditions += [("seed", then["seed"], here["seed"])]
+    conditions += [("device", *(m["device"]["type"].partition(":")[0] for m in (then, here)))]
+    if reasons := [f"{name} was {was} and is {is_}" for name, was, is_ in conditions if was != is_]:
         yield note("margins", "", "", f"not compared: {'; '.join(reasons)}")
     else:
         yield from _margins(before, after)
@@ -91,14 +94,6 @@ def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
             return note(id_, was, verdict, f"known: {explanation}")
         return regression(id_, was, verdict, reason)
     return note(id_, was, verdict, reason)
-
-
-def _incomparable_margins(old: Content, new: Content) -> list[str]:
-    then, now = old["made_by"], new["made_by"]
-    pairs = [(name, then["configuration"].get(name), now["configuration"].get(name)) for name in _CONDITIONS]
-    pairs += [("seed", then["seed"], now["seed"])]
-    pairs += [("device", then["device"]["type"].partition(":")[0], now["device"]["type"].partition(":")[0])]
-    return [f"{name} was {was} and is {is_}" for name, was, is_ in pairs if was != is_]
 
 
 def _margins(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Finding]:

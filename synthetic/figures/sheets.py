@@ -6,7 +6,7 @@ People get it rounded to what the uncertainty leaves, with the best in bold; pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cemverify.results.envelope import Cell, Table
@@ -134,8 +134,9 @@ def numbers(sheet: Sheet) -> str:
     lines: list[list[Cell]] = [[group.name] if groups else [] for group in sheet.groups for _ in group.rows]
     for i, column in enumerate(sheet.columns):
         share = " [share]" if column.unit == "%" else f" [{column.unit}]" if column.unit else ""
-        for name, part in _PARTS.items():
-            cells = [part(row[i]) for row in sheet.rows]
+        parts = [_parts(row[i]) for row in sheet.rows]
+        for k, name in enumerate(_PARTS):
+            cells = [part[k] for part in parts]
             if name and cells == [None] * len(cells):
                 continue
             heading.append(f"{column.name}{name}{'' if name == ' note' else share}")
@@ -177,15 +178,11 @@ def _places(uncertainty: float | None, column: Column, value: float) -> int:
     return min(8, max(0, column.digits - 1 - math.floor(math.log10(abs(value))))) if value else 0
 
 
-def _part(of: Callable[[Quantity], Cell]) -> Callable[[Entry], Cell]:
-    return lambda entry: of(entry) if isinstance(entry, Quantity) else None
+# What a quantity becomes in CSV, a column for each that is known of some: what follows the name.
+_PARTS = ("", " ±", " low", " high", " note")
 
 
-# What a quantity becomes in CSV, a column for each that is known of some: what follows the name, and the cell.
-_PARTS: Mapping[str, Callable[[Entry], Cell]] = {
-    "": lambda entry: entry.value if isinstance(entry, Quantity) else entry,
-    " ±": _part(lambda quantity: quantity.spread),
-    " low": _part(lambda quantity: quantity.interval and quantity.interval[0]),
-    " high": _part(lambda quantity: quantity.interval and quantity.interval[1]),
-    " note": _part(lambda quantity: quantity.note or None),
-}
+def _parts(entry: Entry) -> tuple[Cell, ...]:
+    if not isinstance(entry, Quantity):
+        return (entry, None, None, None, None)
+    return (entry.value, entry.spread, *(entry.interval or (None, None)), entry.note or None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,9 @@ class Command(Parser):
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
 
 
-def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
+def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., object]:
     """A group of options that `text` describes; returns what adds one."""
-    group = parser.add_argument_group(title, text)
-
-    def add(name: str, **how: Any) -> None:
-        group.add_argument(name, help=argparse.SUPPRESS, **how)
-
-    return add
+    return partial(parser.add_argument_group(title, text).add_argument, help=argparse.SUPPRESS)
 
 
 # --- corpora --------------------------------------------------------------------------------------
@@ -127,7 +123,7 @@ def named_texts(options: argparse.Namespace) -> list[Path]:
 # --- presets and recipes --------------------------------------------------------------------------
 
 
-def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., None]:
+def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., object]:
     """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
     add = add_compact(parser, title, text)
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):

@@ -151,11 +151,8 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             tuple((step, bits) for step, bits in along if bits is not None),
         )
     )
-    asked_for = {"at_depths": cell.depths, "at_stops": cell.stops, "along": cell.every}
-    for name, is_asked in asked_for.items():
-        if not is_asked:
-            del record[name]
-    return record
+    asked_for: dict[str, object] = {"at_depths": cell.depths, "at_stops": cell.stops, "along": cell.every}
+    return {name: value for name, value in record.items() if asked_for.get(name, True)}
 
 
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
