@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -68,7 +68,8 @@ def _ask(options: argparse.Namespace) -> None:
         or (options.killed and results[name]["violated"])
     ]
     random.Random(0).shuffle(names)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
-    commit = _commit()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
     processes = context()
     with ThreadPoolExecutor(options.workers) as threads:
         killers = {name: str(results.get(name, {}).get("by", "")) for name in names}
@@ -82,13 +83,9 @@ def _ask(options: argparse.Namespace) -> None:
                 results[name] |= {key: before[key] for key in ("read", "when", "afterwards") if key in before}
             elif options.when:
                 results[name]["when"] = options.when
-            _keep(options.round, results)
+            rows = (f"{json.dumps(asked)}: {json.dumps(found)}" for asked, found in sorted(results.items()))
+            _write(answers_file(options.round), "{{\n{}\n}}\n".format(",\n".join(rows)))
             print(f"{i} of {len(names)}: {name}: {_sentence(answer)}", file=sys.stderr, flush=True)
-
-
-def _keep(number: int, results: Mapping[str, Answer]) -> None:
-    rows = (f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in sorted(results.items()))
-    _write(answers_file(number), "{{\n{}\n}}\n".format(",\n".join(rows)))
 
 
 def _write(path: Path, text: str) -> None:
@@ -100,11 +97,6 @@ def _sentence(answer: Answer) -> str:
     if "error" in answer:
         return f"no answer ({answer['error']})"
     return f"violates {answer['by']}" if answer["violated"] else "nothing seen"
-
-
-def _commit() -> str:
-    printed = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
-    return printed.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":
