@@ -10,22 +10,14 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
 from cemverify.claims import Claim, ClaimVerdict, JudgedClaim, judge_claim, ledger, mathematics, pages
-from cemverify.claims.arguments import (
-    Argument,
-    Figures,
-    Instance,
-    Lemma,
-    Properties,
-    Sample,
-    Search,
-    Statement,
-    working,
-)
+from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Search, Statement, working
+from cemverify.claims.base import ARXIV, DRAFT
 from cemverify.claims.retired import RETIRED
 from cemverify.commands import claims as command
 from cemverify.conformance.properties import by_id
@@ -52,7 +44,7 @@ def briefly(claim: Claim) -> Claim:
     return replace(claim, arguments=[_brief(argument) for argument in claim.arguments])
 
 
-def _brief(argument: Argument) -> Argument:
+def _brief(argument: object) -> Any:
     if isinstance(argument, Search):
         return replace(argument, examples=min(argument.examples, 20))
     if isinstance(argument, Properties):
@@ -198,3 +190,24 @@ def test_copies_of_the_process_find_what_it_finds_itself(monkeypatch: pytest.Mon
     together, alone = list(command._judged(few, 2)), list(command._judged(few, 1))
     assert [j.describe() for j in together] == [j.describe() for j in alone]
     assert len(judged_in) == len(few), "the copies judged the others"
+
+
+# the version, and the environment variable that names a file of its text, which is not ours to ship
+TEXTS = {DRAFT: "CEMVERIFY_DRAFT", ARXIV: "CEMVERIFY_ABSTRACT"}
+
+
+def as_words(text: str) -> str:
+    """White space is one blank, and the dollars round a formula are left out."""
+    return " ".join(text.replace("$", "").split())
+
+
+@pytest.mark.parametrize("version", TEXTS)
+def test_every_quote_stands_in_its_text(version: str) -> None:
+    """CEMVERIFY_DRAFT=draft.txt CEMVERIFY_ABSTRACT=abstract.txt python -m pytest suites/claims -k quote"""
+    file = os.environ.get(TEXTS[version])
+    if file is None:
+        pytest.skip(f"{TEXTS[version]} does not name a file with the text of: {version}")
+    there = as_words(Path(file).read_text())
+    sources = {id_: claim.source for id_, claim in LEDGER.items() if claim.source.version == version}
+    quotes = {id_: as_words(of.quote) for id_, of in sources.items() if of.wording in ("sentence", "words")}
+    assert [id_ for id_, quote in quotes.items() if quote not in there] == []

@@ -39,11 +39,6 @@ def without_condition(claim: Claim) -> Claim:
     return replace(claim, within=None, arguments=arguments)
 
 
-def _asked_of(case_for: Callable[[Any], Any]) -> Callable[[Predicate], Predicate]:
-    """The same statement of another case."""
-    return lambda holds_for: lambda case: holds_for(case_for(case))
-
-
 # by claim: the arguments of its predicate that change, or what becomes of the predicate
 TURNED: Mapping[str, Change] = {
     "1-gradient": {"output": "key"},  # W_O = W_K^T
@@ -92,7 +87,7 @@ TURNED: Mapping[str, Change] = {
     "16-mlp": {"factor": Fraction(1, 1000)},  # a thousandth of it
     "17-outside-recursion": {"share": Fraction(1, 20)},  # more than a twentieth
     "17-one-third-mlp": {"share": Fraction(2, 3)},  # two thirds
-    "17-batch-size": _asked_of(lambda case: (*case[:3], 256)),  # 256
+    "17-batch-size": lambda holds_for: lambda case: holds_for((*case[:3], 256)),
     "17-in-place": {"read": "as meant"},  # outputs written elsewhere
     "17-newton": {"sign": -1},  # the step the other way
     "17-more-steps": {"sign": -1},  # steps up the gradient
