@@ -1,16 +1,23 @@
-"""Small results of every kind without computing anything: those of studies are stored, others are built here."""
+"""Small results of every kind without computing anything: those of studies are stored, others are built here.
+
+`python -m suites.reports.examples` makes the stored ones again.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
 from cemverify.power.plan import PowerPlan
-from cemverify.results.envelope import Table, result
+from cemverify.results.envelope import Table, read, result
 from cemverify.results.provenance import Maker
-from suites.reports.studies import stored
+from synthetic.__main__ import main
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.findings import measured
 
@@ -59,9 +66,22 @@ def a_check(
     return made("check", payload, configuration)
 
 
+FOLDER = Path(__file__).parent / "stored"
+_CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000", "--corpora", "corpora")
+_TINY = ("--dim", "8", "--heads", "2", "--layers", "1", "--batch", "4", "--context", "8", "--device", "cpu")
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "recursion": (
+        *("recursion", "--preset", "smoke", "--models", "cem", "--steps", "2", "4", "--seeds", "6"),
+        *("--train-points", "256"),
+    ),
+    "language": ("language", "train", "--models", "llama-alibi", "cem-t1", "--steps", "6", *_CHAIN, *_TINY),
+    "learning-rate": ("language", "study", "learning-rate", "--seeds", "2", "--steps", "4", *_CHAIN, *_TINY),
+}
+
+
 def _of_today(study: str) -> Any:
     """A stored result, as if of this commit."""
-    content = stored(study)
+    content = dict(read(FOLDER / f"{study}.json"))
     content["made_by"]["commit"] = made("check", {}, {})["made_by"]["commit"]
     return content
 
@@ -89,11 +109,6 @@ def a_language(bits: Mapping[str, float | None] | None = None) -> Any:
         sound = {"diverged_at": None, "validation_standard_error": 0.04}
         content["models"].append(model | (diverged if value is None else sound))
     return content
-
-
-def a_study() -> Any:
-    """A language study whose models have five learning rates each."""
-    return _of_today("learning-rate")
 
 
 def a_power(detected: int = 5) -> Any:
@@ -138,9 +153,16 @@ MAKERS: Mapping[str, Callable[[], Any]] = {
     "check": a_check,
     "recursion": a_recursion,
     "language": a_language,
-    "study": a_study,
+    "study": lambda: _of_today("learning-rate"),  # whose models have five rates each
     "power": a_power,
     "claims": a_claims,
     "readings": a_readings,
     "benchmarks": a_benchmark,
 }
+
+if __name__ == "__main__":
+    for study, command in COMMANDS.items():
+        with TemporaryDirectory() as scratch, chdir(scratch):
+            store = ("--store", "store") if study != "language" else ()
+            assert main([*command, "--workers", "0", *store, "--output", f"{study}.json"]) in (0, 1)
+            shutil.copy(f"{study}.json", FOLDER)

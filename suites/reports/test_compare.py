@@ -13,18 +13,7 @@ import pytest
 from cemverify.results.envelope import write
 from reports.comparing.comparison import RULES
 from suites.kit.commands import Printed, Told
-from suites.reports.examples import (
-    MAKERS,
-    a_benchmark,
-    a_check,
-    a_claims,
-    a_language,
-    a_power,
-    a_property,
-    a_readings,
-    a_recursion,
-    violated,
-)
+from suites.reports.examples import MAKERS, a_benchmark, a_check, a_property, a_readings, a_recursion, violated
 
 Compare = Callable[[Any, Any, int], Printed]
 
@@ -50,7 +39,7 @@ def perturbed(content: Any, value: Any, *path: Any) -> Any:
     return changed
 
 
-CHECK, POWER, CLAIMS, TIMES = a_check(), a_power(), a_claims(), a_benchmark()
+CHECK, POWER, CLAIMS, TIMES = (MAKERS[kind]() for kind in ("check", "power", "claims", "benchmarks"))
 LEDGER, ATLAS = {**CLAIMS, "claims": []}, {**CHECK, "kind": "atlas"}
 ONE = a_check("mine", [a_property("a/b/c")])
 TWO = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
@@ -110,7 +99,7 @@ def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, told: Told) -> N
 def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
     other = perturbed(TIMES, "another machine", "made_by", "device", "name")
     for old, new, reason in (
-        (a_check(), a_language(), "the old are results of check mylayer:mine, and the new of language"),
+        (a_check(), MAKERS["language"](), "the old are results of check mylayer:mine, and the new of language"),
         (TIMES, other, "compared on one machine only"),
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),

@@ -17,16 +17,7 @@ from reports.collect import ResultFile
 from reports.page import listing
 from reports.page.listing import Listing, listings
 from suites.kit.colours import contrast
-from suites.reports.examples import (
-    a_check,
-    a_claims,
-    a_language,
-    a_power,
-    a_property,
-    a_readings,
-    a_recursion,
-    violated,
-)
+from suites.reports.examples import MAKERS, a_check, a_language, a_property, violated
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -58,9 +49,6 @@ class Outline(HTMLParser):
             self._open.append(tag)
             self.texts[tag].append("")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
     def handle_endtag(self, tag: str) -> None:
         if tag not in VOID:
             assert self._open.pop() == tag
@@ -85,10 +73,8 @@ def page(folder: Path, *contents: Any) -> str:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a run that has everything, one violation included."""
     wrong = a_check("mylayer:mine", [a_property("gradient/a/b"), violated("gradient/attention/plain")])
-    return page(
-        tmp_path_factory.mktemp("page"),
-        *(a_check("other:right"), wrong, a_power(), a_recursion(), a_language(), a_claims(), a_readings()),
-    )
+    others = (make() for kind, make in MAKERS.items() if kind != "check")
+    return page(tmp_path_factory.mktemp("page"), a_check("other:right"), wrong, *others)
 
 
 def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
