@@ -145,7 +145,6 @@ LINKS = {
     "loop.json": "loop.json",
     "loop": "loop",
     "dangling": "nowhere",
-    "to-check.json": "check.json",
     "found/to-right.py": "../right.py",
     "to-null": "/dev/null",
     "to-stdout": "/proc/self/fd/1",
@@ -174,7 +173,6 @@ def spoil(folder: Path) -> None:
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "fifo")
     os.mknod(folder / "socket", stat.S_IFSOCK | 0o644)
-    os.link(folder / "r.json", folder / "same.json")
     for name in ("sparse.py", "sparse"):
         with (folder / name).open("wb") as file:
             file.truncate(2**38)

@@ -21,15 +21,6 @@ from suites.kit.examples import TIED, UNTIED
 from suites.kit.processes import soon
 
 
-def test_a_file_that_is_renamed_into_place_is_noticed_once_it_is_there(tmp_path: Path) -> None:
-    file, other = tmp_path / "mine.py", tmp_path / "mine.py~"
-    file.write_text("a = 1\n")
-    before = look([tmp_path])
-    steps = iter((lambda: None, file.unlink, lambda: other.write_text("a = 2\n"), lambda: other.rename(file)))
-    assert wait([file], before, lambda _: next(steps, lambda: None)()) == [file]  # type: ignore[arg-type]
-    assert file.read_text() == "a = 2\n"
-
-
 def test_a_file_that_is_deleted_is_a_change_once_it_has_been_missing_for_a_while(tmp_path: Path) -> None:
     mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
     for each in (mine, helper):
