@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +17,14 @@ from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
 from benchmarks.harvest import Setting, Stage
 from benchmarks.measuring import Findings, in_turn
+from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.statistics import paired_ratio
 from suites.kit.commands import Told
+from suites.kit.source import ROOT
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory
 
@@ -152,3 +156,15 @@ def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.
     result = envelope.read(tmp_path / "gpu.json")
     assert "the speed of a GPU" not in result["owed"]
     assert "on a GPU" in (tmp_path / "gpu.md").read_text()
+
+
+# --- a GPU that is not there: a part of its paths, in a process, since the stand-in comes before torch ---
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(absent_gpu.missing() is not None, reason=str(absent_gpu.missing()))
+def test_a_sample_of_the_paths_would_run_on_a_gpu_and_the_formula_knows_its_memory() -> None:
+    part = "fault or path or 86M and (llama or t2)"  # both ways, and what stands in one step of the smallest models
+    command = [sys.executable, "-m", "pytest", "-q", "benchmarks/rehearsal", "--each", "9", "-k", part]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -1,8 +1,10 @@
-"""Every file that names the version names the same, and a release changes them together."""
+"""Files that name the version name the same and change together; what is built of a clone is whole."""
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -11,6 +13,7 @@ import yaml
 
 from cemverify._version import VERSION
 from cemverify.catalogue.versions import versions
+from suites.installation import wheel
 from suites.installation.release import EARLY, SETTLED, edits
 from suites.kit.source import ROOT
 
@@ -41,3 +44,25 @@ def test_a_release_changes_every_file_that_names_a_version(tmp_path: Path) -> No
     final = ", ".join(f'"{version}"' for version in versions())
     assert f"RELEASED: Sequence[str] = ({final})\n" in changed["cemverify/catalogue/versions.py"]
     assert set(dict(edits(tmp_path, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable
+
+
+def test_what_is_no_code_is_package_data_of_a_package_that_there_is() -> None:
+    """Or the wheel lacks it, which nobody who works in a clone notices."""
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    named = {f"{package.replace('.', '/')}/{name}" for package, names in packed.items() for name in names}
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*") if path.is_file()}
+    assert named == {name for name in there if not name.endswith((".py", ".pyc"))} == set(wheel.DATA)
+
+
+def test_an_sdist_of_other_times_owners_and_rights_gets_the_same_bytes(tmp_path: Path) -> None:
+    made = []
+    for number, (time, owner, mode) in enumerate(((1, "anna", 0o600), (2, "ben", 0o664))):
+        sdist = tmp_path / f"{number}.tar.gz"
+        with tarfile.open(sdist, "w:gz") as packed:
+            for name in ("a.py", "b.py")[:: 1 if number else -1]:
+                member = tarfile.TarInfo(name)
+                member.mtime, member.uname, member.uid, member.mode, member.size = time, owner, time, mode, 3
+                packed.addfile(member, io.BytesIO(b"x=1"))
+        wheel.normalise(sdist, 1_700_000_000)
+        made.append(sdist.read_bytes())
+    assert made[0] == made[1]
