@@ -18,14 +18,7 @@ from cemverify.cem.growing import append
 from cemverify.cem.layers import AttentionConfig, CEMAttention, InitKind, LearnedPreconditioner, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.cem.positions import Rotary, alibi_slopes, printed_alibi
-from cemverify.cem.preconditioners import (
-    Diagonal,
-    Identity,
-    LowRank,
-    LowRankPrinted,
-    Preconditioner,
-    PreconditionerKind,
-)
+from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, PreconditionerKind
 from cemverify.cem.printed import PrintedAlgorithm1
 from suites.cem.helpers import ROUNDING, U, generator, randn, randomised, relative_error, vector
 
@@ -79,10 +72,10 @@ def test_weights_start_with_the_standard_deviation_they_were_asked_for() -> None
 DIM, RANK, HEADS = 5, 2, 3
 
 
-def made(name: str, *heads: int) -> Preconditioner:
+def made(name: str, *heads: int) -> Any:
     """A random preconditioner, shared or one for each of the heads."""
     d, V, W = randn(*heads, DIM, seed=0), randn(*heads, DIM, RANK, seed=1), randn(*heads, DIM, RANK, seed=2)
-    kinds: dict[str, Preconditioner] = {
+    kinds: dict[str, Any] = {
         "identity": Identity(),
         "diagonal": Diagonal(d),
         "low-rank": LowRank(d, V, W),

@@ -15,14 +15,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from cemverify import (
-    check_implementation,
-    energy_layer,
-    implementation,
-    implementation_from_modules,
-    parametrize_with_properties,
-)
-from cemverify.api import Check
+from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
+from cemverify.api import Check, parametrize_with_properties
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.torch_internals import is_batched

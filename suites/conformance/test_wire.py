@@ -60,7 +60,7 @@ def test_what_is_no_answer_is_called_unreadable(content: bytes) -> None:
         wire.answered(content)
 
 
-def test_an_answer_arrives_as_it_was_sent() -> None:
+def test_an_answer_and_a_request_arrive_as_they_were_sent() -> None:
     sent: dict[str, Any] = {
         "tensor": torch.arange(6.0, dtype=torch.float64).reshape(2, 3).T,
         "array": np.array([True, False]),
@@ -71,9 +71,7 @@ def test_an_answer_arrives_as_it_was_sent() -> None:
     assert torch.equal(got["tensor"], sent["tensor"])
     assert (got["none"].shape, got["array"].tolist()) == ((0, 3), [True, False])
     assert got["numbers"] == (1, -0.5, math.inf, None, True, "words")
-
-
-def test_a_request_keeps_dtypes_layout_and_sharing() -> None:
+    # a request keeps dtypes, layout and sharing
     x = torch.arange(6.0).reshape(2, 3).T
     got_x, same, narrow, steps = wire.requested(wire.request((x, x, x.bfloat16(), torch.arange(3))))
     assert got_x is same

@@ -25,23 +25,20 @@ from cemverify.processes import forkserver
 from cemverify.runs import (
     Algorithm,
     Cell,
-    CellStore,
     Failure,
     Interrupted,
     RunOptions,
     ShardFinished,
-    add_run_arguments,
     executors,
     payloads,
     run_cells,
-    run_options,
 )
 from cemverify.runs import run as running
-from cemverify.runs.arguments import parse_shard
+from cemverify.runs.arguments import add_run_arguments, parse_shard, run_options
 from cemverify.runs.exchange import cells_of
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import CellProgress
-from cemverify.runs.store import CorruptCell
+from cemverify.runs.store import CellStore, CorruptCell
 from cemverify.runs.work import compute
 from suites.kit.processes import soon
 from suites.kit.source import ROOT
