@@ -106,7 +106,6 @@ def test_an_edit_is_python_and_changes_what_it_says_and_neither_declarations_imp
         ("keys, scale =", "x, scale ="),
         ("return -self", "return +self"),
         ("keys, scale =", "scale, keys ="),
-        ("-self.down", "-self.k"),  # a layer of the module for another
     ],
 )
 def test_mistakes_in_a_method_are_undone(right: str, wrong: str) -> None:
@@ -142,6 +141,7 @@ class Layer:
         ("k * W - A.sum(-1) / (G * B)", "(k * W - A.sum(-1)) / (G * B)"),
         ("(k - W) / A", "k - W / A"),
         ("-(k - W**2) @ A", "-(k - W**2 @ A)"),
+        ("self.down(self.up(k))", "self.up(self.up(k))"),  # a layer of a module for another
     ],
 )
 def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:
