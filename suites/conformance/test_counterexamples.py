@@ -69,15 +69,12 @@ def leave(folder: Path, mutant_id: str, property_id: str = "") -> tuple[Record, 
 
 def script_here(path: Path, *names: str) -> int:
     """The exit code of the script, run in this process: importing torch anew takes longer than all else."""
+    importlib.invalidate_caches()
+    script = path.with_suffix(".py")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(path.parent)
-        patch.setattr(sys, "path", list(sys.path))
-        patch.setattr(sys, "argv", [path.with_suffix(".py").name, *names])
-        for module in ("faulty", "sound"):
-            sys.modules.pop(module, None)
-        importlib.invalidate_caches()
+        patch.setattr(sys, "argv", [script.name, *names])
         with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(path.with_suffix(".py")), run_name="__main__")
+            runpy.run_path(str(script), run_name="__main__")
     return int(str(ended.value.code))
 
 
@@ -90,11 +87,11 @@ def script_here(path: Path, *names: str) -> int:
         ("layer-reads-the-future", "", "sound:right"),
     ],
 )
-def test_a_script_fails_while_the_fault_is_there(tmp_path: Path, mutant: str, property_: str, right: str) -> None:
-    _, saved = leave(tmp_path, mutant, property_)
+def test_a_script_fails_while_the_fault_is_there(here: Path, mutant: str, property_: str, right: str) -> None:
+    _, saved = leave(here, mutant, property_)
     assert script_here(saved) == 1
     sound = "from cemverify.power.mutants.layer_base import sound_layer\nright = sound_layer()\n"
-    (tmp_path / "sound.py").write_text(sound)
+    (here / "sound.py").write_text(sound)
     assert script_here(saved, right) == 0
 
 
@@ -139,10 +136,8 @@ def test_a_script_needs_no_cemverify_as_its_layer_does(here: Path, right: str, w
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_a_script_without_layer_or_data_says_so(
-    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, saved = leave(tmp_path, "mlp-ascent")
+def test_a_script_without_layer_or_data_says_so(suffix: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, saved = leave(here, "mlp-ascent")
     assert script_here(saved, "nowhere:nothing") == 2
     assert "cannot be loaded" in "".join(capsys.readouterr())
     saved.with_suffix(suffix).write_text("{}")
@@ -171,16 +166,13 @@ def test_a_saved_case_that_was_edited_blames_neither_the_implementation_nor_the_
         assert "no question of this property" in str(record.reason)
 
 
-def test_a_class_that_is_none_of_ours_is_not_made(tmp_path: Path) -> None:
+def test_no_class_but_ours_is_made_and_another_file_than_a_saved_one_is_named_itself(tmp_path: Path) -> None:
     _, saved = leave(tmp_path, "mlp-ascent")
     content = json.loads(saved.read_text())
     content["asked"]["question"] = {"dataclass": "os:PathLike", "fields": {}}
     saved.write_text(json.dumps(content))
     with pytest.raises(ResultError):
         load_counterexample(saved)
-
-
-def test_another_file_than_a_saved_one_is_named_itself(tmp_path: Path) -> None:
     (tmp_path / "mylayer.py").touch()
     with pytest.raises(ResultError, match=r"mylayer\.py is no saved counterexample: mylayer\.json is not beside it"):
         load_counterexample(tmp_path / "mylayer.py")
