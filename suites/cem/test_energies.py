@@ -188,12 +188,9 @@ def test_the_convexified_energy_bends_where_the_activation_is_not_monotone() -> 
     assert energy.curvature(energy.remember(randn(1, 2, 3, seed=2))).upper.all()
 
 
-def test_a_cccp_step_of_the_hopfield_energy_is_a_gradient_step_of_size_one() -> None:
+def test_a_cccp_step_of_the_hopfield_energy_is_a_gradient_step_of_size_one_and_its_safe_step_is_two() -> None:
     energy, x, h = Hopfield(0.7), randn(2, 3, 4, seed=0), randn(2, 5, 4, seed=1)
     assert relative_error(energy.cccp_step(x, energy.remember(h)), x - gradient_of(energy, x, h)) <= ROUNDING
-
-
-def test_the_safe_step_of_the_hopfield_energy_is_two() -> None:
     # patterns of zero leave |x|^2 / 2: a step of 2 mirrors x, a longer one rises
     energy, x, h = Hopfield(), token(1.0), token(0.0)
     assert energy.curvature(energy.remember(h)).safe_step().item() == 2.0

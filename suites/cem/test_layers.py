@@ -156,12 +156,8 @@ PRESS = {
 }
 
 
-@pytest.mark.parametrize("heads", PRESS)
-def test_the_slopes_are_those_of_the_authors_of_alibi(heads: int) -> None:
-    assert alibi_slopes(heads) == PRESS[heads]
-
-
-def test_the_printed_slopes_are_theirs_at_eight_heads_only() -> None:
+def test_the_slopes_are_those_of_the_authors_of_alibi_and_the_printed_ones_at_eight_heads_only() -> None:
+    assert {heads: alibi_slopes(heads) for heads in PRESS} == PRESS
     printed = {heads: printed_alibi(heads, vector(0.0)).slopes.tolist() for heads in PRESS}
     assert [heads for heads in PRESS if printed[heads] == PRESS[heads]] == [8]
 

@@ -56,17 +56,14 @@ def test_without_a_file_and_of_one_model_alone_nothing_is_measured(tmp_path: Pat
     assert judge_claim(find_claim("18-depth-two-synthetic", tmp_path)).verdict == ClaimVerdict.NOT_MEASURED
 
 
-def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
+def test_a_verdict_names_scale_and_seeds_and_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
+    assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).conclusion
     edited(tmp_path, 1.1, 0.01)
     edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
     judged = judge_claim(find_claim("18-depth-two-language", tmp_path))
     assert judged.verdict == ClaimVerdict.DEPENDS
     assert re.search(r"\bdisagrees at 0\.118M parameters", judged.conclusion)
     assert re.search(r"\bagrees at 86\.1M parameters", judged.conclusion)
-
-
-def test_the_verdict_names_scale_and_seeds() -> None:
-    assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).conclusion
 
 
 def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, told: Told) -> None:

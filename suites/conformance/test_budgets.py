@@ -47,10 +47,12 @@ def alike(case: str, figures: signed_budgets.Figures, signed: signed_budgets.Fig
     )
 
 
-def test_budgets_are_as_they_were_signed() -> None:
+def test_budgets_are_as_they_were_signed_and_the_laws_of_low_precision_as_they_were_measured() -> None:
     signed, computed = signed_budgets.on_file(), signed_budgets.figures()
     assert computed.keys() == signed.keys(), SIGN
     assert [(name, signed[name], f) for name, f in computed.items() if not alike(name, f, signed[name])] == [], SIGN
+    assert {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)} == precision._ATTENTION
+    assert {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)} == precision._MLP
 
 
 FIXED = dict(signed_budgets.cases())
@@ -68,11 +70,6 @@ def test_the_golden_answer_is_within_its_budget_of_two_others(name: str, subject
     if subject is reference and case.layer != "block":
         off = (caller.energy(case) - energies_at(case, case.x)).abs()
         assert bool((off <= energy_budget(case, case.x, torch.float64)).all())
-
-
-def test_the_laws_of_low_precision_are_as_they_were_measured() -> None:
-    assert {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)} == precision._ATTENTION
-    assert {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)} == precision._MLP
 
 
 def one_after_the_other(x: Tensor, terms: Sequence[Tensor]) -> Tensor:
@@ -215,15 +212,12 @@ def test_the_error_of_a_smooth_function_is_within_its_estimate(step: float) -> N
     assert float(error.max()) < max(40 * step**2, 20 * float(noise[0]) / step), "and it is no more than that"
 
 
-def test_a_jacobian_has_a_row_for_each_output_and_a_column_for_each_input() -> None:
+def test_a_jacobian_has_a_row_for_each_output_and_at_a_kink_the_mean_of_two_slopes_off_by_their_jump() -> None:
     A, at = torch.arange(6, dtype=torch.float64).reshape(2, 3), torch.ones(4, 3, dtype=torch.float64)
     # (rows * B, 3) -> (rows * B, 2)
     J, error = jacobian(lambda rows: rows @ A.mT, at, 0.25, torch.zeros(4, dtype=torch.float64))
     assert torch.equal(J, A.expand(4, 2, 3))
     assert error.tolist() == [0.0] * 4
-
-
-def test_at_a_kink_both_widths_agree_on_the_mean_of_two_slopes_and_the_estimate_is_the_jump() -> None:
     at = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
     J, error = jacobian(torch.relu, at, 2.0**-8, torch.zeros(1, dtype=torch.float64))
     assert J.tolist() == [[[0.5, 0.0], [0.0, 1.0]]]

@@ -182,12 +182,9 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
     assert width < 120 or all(pattern in flat for pattern in patterns)  # the longest take 49 columns, and wrap before
 
 
-def test_the_page_is_what_the_command_prints(told: Told) -> None:
+def test_the_page_is_what_the_command_prints_and_names_every_option_and_activation(told: Told) -> None:
     page = (ROOT / "docs" / "contract.md").read_text()
     assert page == told("cemverify list --contract").out, "cemverify list --contract > docs/contract.md"
-
-
-def test_the_page_names_every_option_of_a_configuration_and_every_activation_is_a_feature() -> None:
     assert set(OPTIONS) == {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
     features = [name.partition(":")[2] for name in FEATURES if name.startswith("activation:")]
     assert features == list(ACTIVATIONS)

@@ -149,11 +149,12 @@ def recipe(heading: str) -> str:
 FEW = f"--properties {PROPERTIES} --examples 6 --workers 1"
 
 
-def test_the_github_recipe_gives_the_action_inputs_that_it_has() -> None:
+def test_the_github_recipe_gives_inputs_that_the_action_has_and_the_example_is_a_file_of_known_violations() -> None:
     steps = yaml.safe_load(recipe("GitHub"))["jobs"]["cem"]["steps"]
     (ours,) = (step for step in steps if "cemverify" in step["uses"])
     assert set(ours["with"]) <= set(ACTION["inputs"])
     assert set(re.findall(r"outputs\.(\w+)", recipe("GitHub"))) <= set(ACTION["outputs"])
+    assert [e.implementation for e in parse_known(recipe("Known violations"), "docs/ci.md")] == ["mypkg.cem:mine"]
 
 
 @pytest.mark.slow
@@ -176,7 +177,3 @@ def test_the_pytest_recipe_runs(pytester: pytest.Pytester, workplace: Path) -> N
     (workplace / "work" / "test_cem.py").write_text(narrowed)
     done = pytester.runpytest("-q", "-rx", "-p", "no:cacheprovider", "--rootdir", ".", "test_cem.py")
     done.stdout.fnmatch_lines(["*known violation, accepted: a stub*", "*1 passed, 1 xfailed*"])
-
-
-def test_the_example_of_the_guide_is_a_file_of_known_violations() -> None:
-    assert [e.implementation for e in parse_known(recipe("Known violations"), "docs/ci.md")] == ["mypkg.cem:mine"]

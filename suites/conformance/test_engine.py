@@ -359,15 +359,12 @@ def test_an_edited_question_violates_a_property_of_its_own_and_spoils_no_other(e
     assert record.verdict == Verdict.HOLDS, record.reason
 
 
-def test_a_folder_that_a_call_deletes_below_itself_is_left(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_left_and_functions_that_trace_are_taken_off(tmp_path: Path) -> None:
     before = ProcessState.now()
     os.chdir(tmp_path)
     tmp_path.rmdir()
     assert before.restore() == ["folder"]
     assert ProcessState.now().restore() == []
-
-
-def test_trace_and_profile_functions_that_a_call_leaves_on_are_taken_off() -> None:
     before = ProcessState.now()
     here = sys.gettrace(), sys.getprofile()
     sys.setprofile(lambda *_: None)

@@ -291,13 +291,10 @@ def test_an_entry_that_holds_again_goes_with_the_comment_above_it(
     assert accept(before, *records) == after
 
 
-def test_where_nothing_is_left_stands_what_the_file_is_for() -> None:
+def test_a_file_is_made_where_there_is_none_says_what_it_is_for_and_a_bad_one_is_left_alone(tmp_path: Path) -> None:
     text = accept(entry(PLAIN), record(PLAIN, Verdict.HOLDS))
     assert text.startswith("# Violations that are accepted for now")
     assert parse_known(text, "f") == ()
-
-
-def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "known.toml"
     update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
     assert [e.property for e in read_known(path)] == [PLAIN]

@@ -85,6 +85,8 @@ def test_an_entry_without_a_key_goes_by_its_cause_and_a_key_survives_the_way_bet
     assert "key" not in text
     _, outcome = settle("m:m", [record], parse_known(text, "f"), "f", TODAY)
     assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
+    claim = pickle.loads(pickle.dumps(Compared.KEPT("W_Q after the call", "W_Q")))  # noqa: S301  (our own)
+    assert (claim, claim.key) == ("W_Q after the call", Key("kept", "W_Q"))
 
 
 def test_another_wrong_part_is_new_though_the_same_identity_fails() -> None:
@@ -103,8 +105,3 @@ def test_another_wrong_part_is_new_though_the_same_identity_fails() -> None:
     known = [(mask, listed), (unnamed[0], listed), (temperature, unnamed[1])]
     known.append((temperature, updated(listed, "f", "m:m", temperature, ACCEPTED, TODAY)))
     assert {outcome(*each).standing for each in known} == {EntryStanding.ACCEPTED}
-
-
-def test_a_key_survives_the_way_between_processes() -> None:
-    claim = pickle.loads(pickle.dumps(Compared.KEPT("W_Q after the call", "W_Q")))  # noqa: S301  (our own)
-    assert (claim, claim.key) == ("W_Q after the call", Key("kept", "W_Q"))

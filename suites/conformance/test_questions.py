@@ -273,16 +273,13 @@ def test_windows_stand_on_both_sides_of_every_power_of_two_and_rows_that_users_h
     assert all(max(sizes.get(axis, 0) for sizes in reach) >= size for axis, size in USED.items())
 
 
-def test_every_size_that_a_property_lists_is_asked_once() -> None:
+def test_every_size_that_a_property_lists_is_asked_once_however_few_are_offered() -> None:
     property_ = by_id("sizes/mlp/hidden-units")
     record = judge_property(reference, property_, Effort(shrink=False))
     sizes = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
     assert record.verdict == Verdict.HOLDS
     assert record.asked_up_to == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
     assert {1023, 1024, 1025, 2304, 2305} <= sizes
-
-
-def test_sizes_that_are_offered_are_asked_once_however_few_they_are() -> None:
     questions, without = by_id("sizes/attention/tokens-float64").questions, Offer(frozenset(FEATURES) - {"attention"})
     assert (questions.rows(Offer()), questions.rows(without) in range(1, 11)) == (11, True)
 

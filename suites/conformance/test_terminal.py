@@ -73,7 +73,7 @@ FINISHED = RunFinished(
 UNDECIDED_ONLY = RunFinished(FINISHED.implementation, [r for r in FINISHED.records if r is not VIOLATED], 12.5)
 
 
-def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> None:
+def test_families_are_folded_or_counted_where_something_is_violated_and_the_diagnosis_comes_last() -> None:
     table = terminal.report(UNDECIDED_ONLY).partition("\n\n")[0].splitlines()
     assert [re.split(r" {2,}", line.strip()) for line in table[2:]] == [
         ["gradient", "all 9 hold", "540", "75 %", "9", "0.8"],
@@ -81,9 +81,6 @@ def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> N
         ["descent/mlp/slow", "inconclusive", "3", "0 %", "0"],
         ["structure", "all 3 hold", "180", "75 %", "3", "0.25"],
     ]
-
-
-def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_comes_last() -> None:
     counted, undecided, summary, diagnosis = terminal.report(FINISHED).split("\n\n")
     assert counted == "violated: structure 1 of 4\nnot decided: descent 1 of 2\nall hold: gradient (9)"
     assert undecided == "INCONCLUSIVE descent/mlp/slow\n  the time budget ran out"

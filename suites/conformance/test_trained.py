@@ -59,8 +59,11 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("layer", ["blocks.0.attention", "blocks.0.mlp"])
 @pytest.mark.parametrize("norm", ["none", "scalar", "channel", "folded"])
-def test_layers_of_cem_are_what_they_are_declared_to_be(norm: str, layer: str) -> None:
-    findings = judged(language_model(norm), layer)
+def test_layers_of_cem_are_what_they_are_declared_to_be_and_left_as_they_were(norm: str, layer: str) -> None:
+    model = language_model(norm)
+    before = set(vars(model.get_submodule(layer)))
+    findings = judged(model, layer)
+    assert (set(vars(model.get_submodule(layer))), next(model.parameters()).dtype) == (before, torch.float32)
     assert {*verdicts(findings).values()} <= {Verdict.HOLDS, Verdict.NOT_OFFERED}, findings.finished.records
     assert verdicts(findings)["update"] == verdicts(findings)["symmetry"] == Verdict.HOLDS
     assert (verdicts(findings)["slope"] == Verdict.HOLDS) == (norm != "channel")
@@ -115,14 +118,6 @@ def test_several_steps_in_one_call_have_no_asymmetry_of_their_own() -> None:
     assert verdicts(findings)["update"] == Verdict.HOLDS
     assert verdicts(findings)["symmetry"] == Verdict.NOT_OFFERED
     assert [step.asymmetry for step in findings.steps] == [None, None]
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    model = language_model()
-    before = set(vars(model.blocks[0].attention))
-    judged(model, "blocks.0.attention")
-    assert set(vars(model.blocks[0].attention)) == before
-    assert next(model.parameters()).dtype == torch.float32
 
 
 def test_a_trained_layer_is_checked_from_the_command_line(weights: Path, here: Path, told: Told) -> None:

@@ -39,9 +39,13 @@ def test_a_fault_of_gradients_or_modes_lives_on_in_the_torch_implementation_that
     assert lives_on(id_, reference)
 
 
-def test_a_fault_of_gradients_cannot_be_put_into_numpy() -> None:
+def test_faults_of_gradients_cannot_be_put_into_numpy_and_arrays_of_jax_not_be_edited_in_place() -> None:
     with pytest.raises(ValueError, match="it takes numpy arrays"):
         inject(mutant_of("detached-update"), load(_NUMPY))
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
+    with pytest.raises(ValueError, match="cannot be edited in place"):
+        inject(mutant_of("edits-its-input"), subject)
 
 
 def test_an_injected_fault_is_the_mutants_own_difference() -> None:
@@ -62,13 +66,6 @@ def test_faults_of_absent_features_do_not_apply_and_an_energy_layer_gets_those_o
     assert "another kind" in reasons["layer-ascent"]
     assert "ascent" not in reasons
     assert lives_on("layer-doubled-energy", load("examples.energy_layer:mine"))
-
-
-def test_jax_arrays_are_not_edited_in_place() -> None:
-    pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
-    with pytest.raises(ValueError, match="cannot be edited in place"):
-        inject(mutant_of("edits-its-input"), subject)
 
 
 @pytest.mark.parametrize("place", ["feature", "position"])

@@ -96,21 +96,15 @@ def test_all_properties_kill_all_mutants_none_kill_none_and_what_is_absent_does_
     assert share((), OF_CEM, {"diagonal:shared", "position:alibi"}).of < share((), OF_CEM, ()).of
 
 
-def test_the_first_tenth_in_order_kills_most_mutants_and_what_the_table_does_not_know_comes_last() -> None:
+def test_what_a_layer_states_comes_first_then_what_kills_most_mutants_and_last_what_the_table_does_not_know() -> None:
     in_order = most_telling_first(OF_CEM, ())
     assert sorted(in_order) == sorted(OF_CEM)
     few, most = (share(in_order[: len(in_order) * part // 10], OF_CEM, ()) for part in (1, 9))
     assert few.percent > 60
     assert most.percent > 99
-
-
-def test_what_a_layer_states_is_asked_before_all_else() -> None:
     of_layers = [p.id for p in catalogue() if "/layer/" in p.id]
     stated = {"gradient/layer/energy", "descent/layer/stationary", "structure/layer/reference"}
     assert set(most_telling_first(of_layers, ())[:3]) == stated
-
-
-def test_what_the_table_does_not_know_is_asked_last() -> None:
     assert most_telling_first(["own/layer/mine", OF_CEM[0]], ()) == [OF_CEM[0], "own/layer/mine"]
 
 

@@ -89,14 +89,11 @@ print(record.verdict.value, "torch._dynamo" in sys.modules)
     assert judged == "holds False"
 
 
-def test_the_code_of_a_measurement_is_a_digest_of_its_files() -> None:
+def test_the_codes_of_a_measurement_and_of_an_implementation_are_digests_of_their_files(here: Path) -> None:
     digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
     for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     assert Code.here(None).package == digest.hexdigest()[:16]
-
-
-def test_the_code_of_an_implementation_is_the_digest_of_its_file(here: Path) -> None:
     file = here / "mine_for_the_digest.py"
     file.write_text("one = 1\n")
     before = Code.here("mine_for_the_digest:one")

@@ -57,7 +57,7 @@ def test_a_bar_in_a_cell_does_not_open_a_new_one_in_markdown() -> None:
     assert "x\\|y" in rows[2]
 
 
-def test_csv_reads_back_as_the_table() -> None:
+def test_csv_reads_back_as_the_table_with_every_digit_and_units_in_its_heading() -> None:
     awkward = Table("t", ["a", "b"], [['say "x, y"', "1,000"], ["two\nlines", 0.5]])
     assert list(csv.reader(io.StringIO(csv_rows(awkward)))) == [
         ["a", "b"],
@@ -65,6 +65,11 @@ def test_csv_reads_back_as_the_table() -> None:
         ["two\nlines", "0.5"],
     ]
     assert comma_separated([awkward]).startswith("# t\na,b\n")
+    sheet = Sheet("t", [Column("name"), Column("time", "ms")], [Group("", [["a", Quantity(1 / 3, 0.1)]])])
+    assert list(csv.reader(io.StringIO(numbers(sheet)))) == [
+        ["name", "time [ms]", "time ± [ms]"],
+        ["a", "0.3333333333333333", "0.1"],
+    ]
 
 
 def test_latex_escapes_what_it_would_interpret() -> None:
@@ -87,13 +92,10 @@ def test_a_table_without_rows_shows_its_heading_and_a_row_of_another_length_is_r
         terminal([TABLE, TABLE], ["only one"])
 
 
-def test_a_folder_stands_for_its_results_each_once(folder: Path, told: Told) -> None:
+def test_a_folder_stands_for_its_results_each_once_below_what_made_it(folder: Path, told: Told) -> None:
     text = told(f"reports tables {folder} {folder / 'b.json'}").out
     assert text.count("Errors") == 2
     assert text.index("examine by cemverify") < text.index("atlas by cemverify")
-
-
-def test_above_each_table_stands_what_made_it(folder: Path, told: Told) -> None:
     origin = told(f"reports tables {folder / 'b.json'} --format markdown").out.splitlines()[2]
     content = read(folder / "b.json")
     made_by = content["made_by"]
@@ -126,14 +128,6 @@ def test_where_a_number_is_missing_it_stands_why() -> None:
     assert table.rows == [[why, why]]
     assert why in markdown([table])
     assert why in numbers(sheet)
-
-
-def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
-    sheet = Sheet("t", [Column("name"), Column("time", "ms")], [Group("", [["a", Quantity(1 / 3, 0.1)]])])
-    assert list(csv.reader(io.StringIO(numbers(sheet)))) == [
-        ["name", "time [ms]", "time ± [ms]"],
-        ["a", "0.3333333333333333", "0.1"],
-    ]
 
 
 def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, told: Told) -> None:

@@ -194,11 +194,13 @@ def test_a_failure_is_kept_with_its_cause_and_tried_again_on_request_only(tmp_pa
     assert "computing 2" in capsys.readouterr().err
 
 
-def test_cells_of_another_version_than_the_code_are_refused_and_not_kept(tmp_path: Path) -> None:
+def test_cells_of_another_version_than_the_code_and_those_that_were_read_are_not_computed(tmp_path: Path) -> None:
     cell = replace(walks(1)[0], versions={"walk": 7})
     with pytest.raises(UsageError, match="install the same code everywhere"):
         run_cells([cell], here(tmp_path))
     assert contents(tmp_path) == {}
+    with pytest.raises(UsageError, match="was read from a file, which does not say where its code is"):
+        compute(Cell("planted:payload", {}, {"is": "Walk"}))
 
 
 def test_computing_all_cells_again_tells_which_are_not_what_they_were(tmp_path: Path, capsys: Capture) -> None:
@@ -245,11 +247,6 @@ def test_the_options_of_a_run_are_what_was_asked_for() -> None:
     line = "--store s --workers 3 --shard 2/3 --retry-failed --no-resume"
     parsed = run_options(parser.parse_args(line.split()))
     assert parsed == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
-
-
-def test_a_cell_that_was_read_is_not_computed_where_it_says() -> None:
-    with pytest.raises(UsageError, match="was read from a file, which does not say where its code is"):
-        compute(Cell("planted:payload", {}, {"is": "Walk"}))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.cells.jsonl")), ids=lambda p: p.name)
