@@ -123,7 +123,7 @@ def test_nothing_reads_a_docstring(package: str) -> None:
     assert [f"{name(file)}:{line}" for file in files_of(package) for line in source(file).docstrings] == []
 
 
-def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
+def test_the_reference_needs_torch_and_nothing_else_of_ours_and_the_script_of_a_counterexample_nothing() -> None:
     modules, left = set[str](), {f"cemverify.cem.{word}" for word in ("models", "presets", "printed")}
     while left:
         modules |= left
@@ -131,6 +131,8 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
         left = {module for file in files for module in source(file).imports} - modules
     assert {room_of(module) for module in modules if is_ours(module)} == {"cemverify.cem"}
     assert not modules & {"hypothesis", "tabulate", "gpytorch", "sklearn"}
+    script = source(ROOT / "cemverify" / "conformance" / "counterexamples" / "standalone.py")
+    assert not any(map(is_ours, script.imports))
 
 
 # Torch takes more than a second to import, so these are answered without it.
@@ -155,11 +157,6 @@ def test_help_lists_and_slips_of_the_pen_are_answered_at_once() -> None:
     code = ANSWER.format(lines=AT_ONCE)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_script_of_a_counterexample_needs_nothing_of_ours() -> None:
-    script = source(ROOT / "cemverify" / "conformance" / "counterexamples" / "standalone.py")
-    assert not any(map(is_ours, script.imports))
 
 
 def test_the_wheel_holds_cemverify_alone() -> None:

@@ -177,7 +177,7 @@ def test_rotary_turns_feature_r_with_feature_r_plus_half_by_the_angle_of_its_pla
 # --- a cache grows in place, and whoever holds an earlier one notices nothing -------------------------
 
 
-def test_a_past_may_be_continued_in_two_ways() -> None:
+def test_a_past_may_be_continued_in_two_ways_and_what_is_appended_later_disturbs_no_derivative() -> None:
     past = torch.arange(6.0).view(1, 3, 2)
     first, spare = append(past, torch.ones(1, 1, 2), 1, None)
     one, one_room = append(first, torch.full((1, 1, 2), 2.0), 1, spare)
@@ -186,9 +186,6 @@ def test_a_past_may_be_continued_in_two_ways() -> None:
     assert one[0, -1].tolist() == [2.0, 2.0]
     assert other[0, -1].tolist() == [3.0, 3.0]
     assert one_room is spare  # the first to go on stays, the second is given room of its own
-
-
-def test_what_is_appended_later_does_not_disturb_a_derivative() -> None:
     weight = torch.ones(2, requires_grad=True)
     grown, spare = append(torch.zeros(1, 3, 2), torch.ones(1, 1, 2), 1, None)
     first = grown @ weight  # keeps the past for the backward pass

@@ -145,14 +145,11 @@ def _below(limit: int) -> Statement:
     return Statement(lambda n: working(f"{n} < {limit}", comes_out=n < limit))
 
 
-def test_the_same_argument_speaks_for_one_statement_and_against_another() -> None:
+def test_an_argument_speaks_for_or_against_an_example_refutes_at_most_and_few_cases_decide_nothing() -> None:
     samples = Sample("all", lambda: range(100)), Search("all", st.integers(0, 99))
     for argument in (Instance("ten", 10), Figures("ten", 10), *samples):
         assert argument.gather(_below(100)).side == "for"
         assert argument.gather(_below(5)).side == "against"
-
-
-def test_an_example_alone_refutes_at_most_and_few_cases_or_a_broken_lemma_decide_nothing() -> None:
     claim = LEDGER["7-sign"]
     alone = replace(claim, arguments=(Instance("beta = 0", (0, 0, 0, 0)),))
     assert judge_claim(alone).verdict == ClaimVerdict.UNDECIDED

@@ -242,7 +242,7 @@ def case() -> Case:
     return dense_case(AttentionConfig(dim=4, heads=2, head_dim=2), 1, 3, seed=0)
 
 
-def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
+def test_a_case_is_computed_once_and_anew_for_other_numbers_or_arrays_that_lie_otherwise(case: Case) -> None:
     computed: list[Case] = []
 
     @remembered
@@ -263,9 +263,6 @@ def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
         assert len(computed) == 8
     answer(case, 2.0)
     assert len(computed) == 9
-
-
-def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case: Case) -> None:
     apart = replace(case, x=case.x.mT.contiguous().mT)
     assert torch.equal(apart.x, case.x)
     assert apart.x.stride() != case.x.stride()

@@ -140,17 +140,11 @@ POWER = Power(
 )
 
 
-def test_the_score_is_the_share_of_all_that_were_killed() -> None:
+def test_tables_have_scores_shares_by_budget_false_alarms_and_smallest_faults_as_they_were_measured() -> None:
     assert families_table(POWER).rows == [(ASCENT.family, 1, 1, "100%"), ("mlp", 1, 0, "0%"), ("all", 2, 1, "50%")]
-
-
-def test_a_mutant_has_a_share_for_each_budget_and_the_interval_and_median_of_the_last() -> None:
     first = (ASCENT.id, ASCENT.property, "75%", "100%", "0.83 … 1.00", "2")
     second = (OTHER.id, OTHER.property, "0%", "5%", "0.00 … 0.25", "7")
     assert mutants_table(POWER, POWER.applicable, "Mutants").rows == [first, second]
-
-
-def test_false_alarms_and_smallest_faults_are_told_as_they_are() -> None:
     one, two = ("one", "10", "200", "0", "1", "p, seed 3: inconclusive"), ("two", "5", "100", "2", "0", "")
     assert alarms_table(POWER).rows == [one, two]
     assert smallest_table(POWER).rows == [("gradient", "2e-14", "–"), ("tying", "–", "–")]

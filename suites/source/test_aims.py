@@ -60,16 +60,13 @@ def test_every_case_has_the_quantity_that_it_was_drawn_for(name: str) -> None:
     assert set(axes) - {"T"} <= set(had)
 
 
-def test_no_aim_is_beyond_what_may_be_asked() -> None:
+def test_no_aim_is_beyond_what_may_be_asked_and_no_case_for_one_that_its_space_lacks() -> None:
     huge = (Number(1e6, COMPARED), Number(1e-30, COMPARED), Number(3.5, COMPARED))
     for space in SPACES.values():
         for aim in aims(huge, *quantities(space)):
             assert aim.value <= MOST.get(aim.quantity, 1e4)
             least, most = OPTIONS.get(aim.quantity, (0.0, 1e4))
             assert least <= aim.value <= most
-
-
-def test_a_space_that_lacks_a_quantity_has_no_such_case() -> None:
     number = NUMBERS[0]
     assert aimed_case(Space("mlp"), Aim("temperature", 2.0, number), 0) is None
     assert aimed_case(Space("attention"), Aim("T", 4, number), 0) is None
