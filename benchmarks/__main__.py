@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(arguments: list[str]) -> Run:
     from cemverify.console.parsing import again
 
-    options = (_harvest_parser() if arguments[:1] and arguments[0] in HARVEST else _parser()).parse_args(arguments)
+    if arguments[:1] == ["gpu-stage"]:  # what the harvest starts
+        return lambda: _gpu_stage(*arguments[1:])
+    options = _gpu_parser().parse_args(arguments[1:]) if arguments[:1] == ["gpu"] else _parser().parse_args(arguments)
     options.made_by = again(["python", "-m", "benchmarks"], arguments)
 
     def run() -> int:
@@ -62,11 +64,7 @@ def _chosen(arguments: list[str]) -> Run:
     return run
 
 
-HARVEST = ("gpu", "gpu-stage")
-
-
 def _parser() -> Parser:
-
     from cemverify.console.parsing import Help, Parser, path, positive
 
     parser = Parser(
@@ -137,16 +135,12 @@ def _benchmarks(options: argparse.Namespace) -> int:
     return 0
 
 
-def _harvest_parser() -> Parser:
+def _gpu_parser() -> Parser:
     from pathlib import Path
 
     from cemverify.console.parsing import Help, Parser, path, positive
 
-    parser = Parser(prog="python -m benchmarks", description=DESCRIPTION, epilog=EPILOG, formatter_class=Help)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    gpu = commands.add_parser(
-        "gpu", help="the harvest of a GPU, in stages", description=GPU, epilog=EPILOG, formatter_class=Help
-    )
+    gpu = Parser(prog="python -m benchmarks gpu", description=GPU, epilog=EPILOG, formatter_class=Help)
     gpu.add_argument("--only", nargs="+", metavar="STAGE", help="these stages; all if not given")
     gpu.add_argument("--device", default="auto", help="auto, cpu or cuda (default auto: a GPU if there is one)")
     gpu.add_argument(
@@ -159,13 +153,7 @@ def _harvest_parser() -> Parser:
     )
     gpu.add_argument("--page", type=path, metavar="FILE", help="write the page, Markdown")
     gpu.set_defaults(run=_gpu)
-    stage = commands.add_parser("gpu-stage", description="One stage of the harvest, in this process.")
-    stage.add_argument("stage")
-    stage.add_argument("--device", default="cpu")
-    stage.add_argument("--folder", type=path, required=True)
-    stage.add_argument("--seconds", type=positive, default=60.0)
-    stage.set_defaults(run=_gpu_stage)
-    return parser
+    return gpu
 
 
 def _gpu(options: argparse.Namespace) -> int:
@@ -198,11 +186,12 @@ def _gpu(options: argparse.Namespace) -> int:
     return 0
 
 
-def _gpu_stage(options: argparse.Namespace) -> int:
+def _gpu_stage(name: str, device: str, folder: str, seconds: str) -> int:
+    from pathlib import Path
+
     from benchmarks import harvest
 
-    options.folder.resolve().mkdir(parents=True, exist_ok=True)  # which a link may name before it is there
-    harvest.perform(options.stage, options.device, options.folder, options.seconds)
+    harvest.perform(name, device, Path(folder), float(seconds))
     return 0
 
 

@@ -414,8 +414,8 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
             continue
         note(f"{name}: at most {allowed:.0f} s")
         began = time.monotonic()
-        command = ["-m", "benchmarks", "gpu-stage", name, "--device", device_, "--folder", str(folder)]
-        code, text = _run([*command, "--seconds", str(allowed)], allowed + _GRACE)
+        command = ["-m", "benchmarks", "gpu-stage", name, device_, str(folder), str(allowed)]
+        code, text = _run(command, allowed + _GRACE)
         took = time.monotonic() - began
         (folder / f"stage-{name}.log").write_text(text)
         if code is None:

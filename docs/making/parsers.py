@@ -28,12 +28,10 @@ def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
     """
     module = PROGRAMS[program]
     if program == "python -m benchmarks":
-        built = [(None, module._harvest_parser()), (None, module._parser())]
-    else:  # a command line builds only the parser of the command that it was given
-        built = [(name, module._parser([name])) for name in module.COMMANDS]
+        return {program: module._parser(), f"{program} gpu": module._gpu_parser()}
     found: dict[str, argparse.ArgumentParser] = {}
-    for chosen, parser in built:
-        found[program] = parser
+    for chosen in module.COMMANDS:  # a command line builds only the parser of the command that it was given
+        found[program] = parser = module._parser([chosen])
         found |= _commands(program, parser, chosen)
     return found
 
