@@ -131,13 +131,30 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
     memory.require(needed, use, "draw fewer points or dimensions")
     shape = config.points, config.dimensions
     x = 2 * torch.rand(shape, generator=streams.generator(Stream.INPUTS), dtype=torch.float64) - 1  # (n + m, d)
+    n = config.train_points
     try:
-        return _drawn(config, streams, functions, x)
+        joint = sampling.covariance(priors.kernel(config.prior, config.dimensions), x)  # (n + m, n + m)
+        prior_std = float(joint.diagonal().mean().sqrt())
+        factor, jitter = sampling.factorise(joint)
+        normals = _standard_normals(config.points, streams, Stream.FUNCTION, functions)
+        values = [factor @ z for z in normals]  # (n + m,)
+        del factor
+        noise = _standard_normals(n, streams, Stream.NOISE, functions)
+        targets = [f[:n] + config.noise * e for f, e in zip(values, noise, strict=True)]  # (n,)
+        means, variance = sampling.posterior(joint, targets, config.noise**2)
+    except ArithmeticError as error:
+        raise UsageError(
+            f"prior {config.prior} at {config.points} points: {error}; choose other parameters or fewer points"
+        ) from error
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise UsageError(
             f"prior {config.prior} with noise {config.noise:g}: its covariance cannot be factorised in float64 "
             f"({str(error).splitlines()[0]}); choose other parameters or more noise"
         ) from error
+    return [
+        Task(config, x[:n], y, x[n:], f[n:], mean, variance, prior_std, jitter)
+        for f, y, mean in zip(values, targets, means, strict=True)
+    ]
 
 
 def ridge(task: Task) -> Tensor:
@@ -146,30 +163,6 @@ def ridge(task: Task) -> Tensor:
     gram = X.mT @ X + task.config.noise**2 * torch.eye(X.shape[1], dtype=X.dtype)
     weights: Tensor = torch.linalg.solve(gram, X.mT @ task.targets)  # (d + 1,)
     return X_test @ weights
-
-
-# --- how it is drawn ----------------------------------------------------------------------------
-
-
-def _drawn(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
-    n = config.train_points
-    try:
-        joint = sampling.covariance(priors.kernel(config.prior, config.dimensions), x)  # (n + m, n + m)
-        prior_std = float(joint.diagonal().mean().sqrt())
-        factor, jitter = sampling.factorise(joint)
-    except ArithmeticError as error:
-        raise UsageError(
-            f"prior {config.prior} at {config.points} points: {error}; choose other parameters or fewer points"
-        ) from error
-    values = [factor @ z for z in _standard_normals(config.points, streams, Stream.FUNCTION, functions)]  # (n + m,)
-    del factor
-    noise = _standard_normals(n, streams, Stream.NOISE, functions)
-    targets = [f[:n] + config.noise * e for f, e in zip(values, noise, strict=True)]  # (n,)
-    means, variance = sampling.posterior(joint, targets, config.noise**2)
-    return [
-        Task(config, x[:n], y, x[n:], f[n:], mean, variance, prior_std, jitter)
-        for f, y, mean in zip(values, targets, means, strict=True)
-    ]
 
 
 def _standard_normals(count: int, streams: Streams, stream: Stream, functions: int) -> list[Tensor]:

@@ -62,9 +62,11 @@ def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
     steps: list[Steps] = []
     for i, kind, n, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
-            steps += turns_of(layer, layer.walk(h), i)
+            steps += _turns_of(layer, layer.walk(h), i)
         elif isinstance(layer, CEMAttention | CEMGatedMLP):
-            steps.append(layer_steps(layer, h, i, kind, n))
+            memory = layer.norm().into(h)
+            run = layer.trajectory(h, memory)
+            steps.append(_described(layer, (i, kind, n), run.states[:-1], run.states[1:], memory, run.energies))
     return tuple(steps)
 
 
@@ -103,16 +105,7 @@ def applications(model: LanguageModel, tokens: Tensor) -> Iterator[tuple[int, st
     yield len(model.blocks) + 1, "norm", 1, model.norm, h
 
 
-@torch.no_grad()
-def layer_steps(layer: CEMAttention | CEMGatedMLP, h: Tensor, i: int, kind: str, application: int = 1) -> Steps:
-    """The steps of one layer that starts at h (B, J, D)."""
-    memory = layer.norm().into(h)
-    run = layer.trajectory(h, memory)
-    return _described(layer, (i, kind, application), run.states[:-1], run.states[1:], memory, run.energies)
-
-
-@torch.no_grad()
-def turns_of(block: Block, walk: Walk, i: int) -> tuple[Steps, Steps]:
+def _turns_of(block: Block, walk: Walk, i: int) -> tuple[Steps, Steps]:
     """The turns of the two halves of a block of several rounds, each as the steps of a layer."""
     attention, mlp = block.attention, block.mlp
     assert isinstance(attention, CEMAttention)

@@ -145,14 +145,11 @@ def sized(size: str, vocabulary: int, dims: paper.Size | None, *, papers: bool) 
     from.
     """
     check_size(size, vocabulary, (TINY, *paper.SIZES) if papers else SIZES)
-    tiny = tiny_frame(vocabulary, dims or TINY_SIZE)
-    if papers:
-        if size == TINY:
-            return tiny, tiny_recipe()
-        return Frame(paper.SIZES[size], vocabulary, 0.02), paper_recipe(size)
     if size == TINY:
-        return tiny, replace(tiny_recipe(), embedding_decay=0.0)
-    if size == SMALL:
-        return tiny_frame(vocabulary, SMALL_SIZE), Recipe(steps=1, batch=16, context=256, embedding_decay=0.0)
-    dims = paper.SIZES[size]
-    return Frame(dims, vocabulary, dims.dim**-0.5), replace(paper_recipe(size), embedding_decay=0.0)
+        frame, recipe = tiny_frame(vocabulary, dims or TINY_SIZE), tiny_recipe()
+    elif size == SMALL:
+        frame, recipe = tiny_frame(vocabulary, SMALL_SIZE), Recipe(steps=1, batch=16, context=256)
+    else:
+        dims = paper.SIZES[size]
+        frame, recipe = Frame(dims, vocabulary, 0.02 if papers else dims.dim**-0.5), paper_recipe(size)
+    return frame, recipe if papers else replace(recipe, embedding_decay=0.0)
