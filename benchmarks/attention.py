@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
 
 from benchmarks.budget import Met, error_budget
-from benchmarks.measuring import MOVED, Task, Timing, both_ways, gigabytes, in_turn, moved, seeded
+from benchmarks.measuring import MOVED, Timing, both_ways, gigabytes, in_turn, moved, seeded
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
@@ -106,33 +107,32 @@ def measure(
     paths: Sequence[Way],
     rounds: int,
     seconds: float,
-    met: dict[tuple[Kind, Way], Met] | None = None,
 ) -> list[Row]:
-    """Times each kind by each path against the baseline, all in turn.
-
-    Args:
-        met: the error budgets that were met already in this process; what is new is entered.
-    """
-    budgets = {} if met is None else met
+    """Times each kind by each path against the baseline, all in turn."""
     h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=seeded())
     h = h.to(device, dtype)
     mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), seeded())
     layers = {kind: _layer(kind, shape).to(device, dtype) for kind in chosen}
-    for kind in chosen:
-        for path in paths:
-            if (kind, path) not in budgets:
-                forced = None if path == "by size" else path
-                budgets[kind, path] = error_budget(layers[kind], h[:1, :FEW], forced)
+    small = replace(shape, batch=1, tokens=min(FEW, shape.tokens))
+    budgets = {(kind, path): _met(kind, path, small, device, dtype) for kind in chosen for path in paths}
     tasks = {BASELINE: both_ways(mha.to(device, dtype), h)}
     for kind, layer in layers.items():
         for path in paths:
-            tasks[f"{kind.name} {path}"] = _by(path, both_ways(layer, h))
+            task = both_ways(layer, h)
+            tasks[f"{kind.name} {path}"] = task if path == "by size" else blocked.using(path)(task)
     timings = in_turn(tasks, device, rounds, seconds)
     return [
         Row(shape, kind, path, timings[f"{kind.name} {path}"], timings[BASELINE], budgets[kind, path])
         for kind in chosen
         for path in paths
     ]
+
+
+@cache
+def _met(kind: Kind, path: Way, shape: Shape, device: str, dtype: torch.dtype) -> Met:
+    """Whether a path meets its error budget, asked once in a process."""
+    h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=seeded()).to(device, dtype)
+    return error_budget(_layer(kind, shape).to(device, dtype), h, None if path == "by size" else path)
 
 
 def table(title: str, rows: Sequence[Row], traffic: Sequence[Mapping[str, Any]] | None = None) -> Table:
@@ -193,7 +193,3 @@ def _layer(kind: Kind, shape: Shape) -> CEMLayer:
         with torch.no_grad():
             layer.diagonal.copy_(0.03 * torch.randn(layer.diagonal.shape, generator=seeded()))
     return layer
-
-
-def _by(path: Way, task: Task) -> Task:
-    return task if path == "by size" else blocked.using(path)(task)

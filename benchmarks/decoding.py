@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -79,11 +79,6 @@ def table(title: str, decoded: Sequence[Decoded]) -> Table:
         against = first[d.context, d.batch].tokens_per_second / d.tokens_per_second
         rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache_bytes_per_token:,.0f}"])
     return Table(title, columns, rows)
-
-
-def as_json(decoded: Sequence[Decoded]) -> list[Mapping[str, Any]]:
-    """The measurements as a result file keeps them."""
-    return [asdict(row) for row in decoded]
 
 
 SEEN = 512  # tokens that a model really reads before it decodes; a longer cache repeats theirs

@@ -273,7 +273,7 @@ def decode(setting: Setting) -> Iterator[Findings]:
             )
             model = setting.scaled("size 86M", "a small model")
             title = f"Decoding one token at a time, {model}; the cache is bytes per token and sequence"
-            yield Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
+            yield Findings([decoding.table(title, rows)], {"decoding": list(map(asdict, rows))})
 
 
 def smoke(setting: Setting) -> Iterator[Findings]:

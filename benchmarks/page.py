@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from benchmarks import attention, decoding, training
 from benchmarks.attention import Row, Shape
-from benchmarks.budget import Met
 from benchmarks.measuring import Findings
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, LlamaPositionKind, SwiGLUConfig
@@ -43,7 +42,6 @@ def attend(seconds: float) -> Findings:
     """Every kind of attention by the path that its layer takes, at three lengths."""
     shapes = [Shape(batch, tokens, DIM, HEADS) for batch, tokens in LENGTHS]
     rows: list[Row] = []
-    met: dict[tuple[attention.Kind, attention.Way], Met] = {}
     started = time.monotonic()
     for i, shape in enumerate(shapes):
         left = seconds - (time.monotonic() - started)
@@ -55,7 +53,6 @@ def attend(seconds: float) -> Findings:
             paths=("by size",),
             rounds=7,
             seconds=left / (len(shapes) - i),
-            met=met,
         )
     title = f"Attention, forward and backward, against four linear maps and fused attention, D = {DIM}, K = {HEADS}"
     speed = peak_flops("cpu", "float32")
@@ -67,7 +64,7 @@ def language_step(_seconds: float) -> Findings:
     contenders = [training.Contender("Llama", _language_model(None))]
     contenders += [training.Contender(f"CEM T={T}", _language_model(T)) for T in (1, 2, 8)]
     contenders.append(training.Contender("CEM T=2", _language_model(2), "formula"))
-    steps = [training.apart(c, batch=1, context=2048, device="cpu", steps=1, seconds=8.0) for c in contenders]
+    steps = [training.apart(c, batch=1, context=2048, steps=1, seconds=8.0) for c in contenders]
     speed = peak_flops("cpu", "float32")
     title = "A step of training, D = 256, 4 layers, one thread, float32"
     return Findings([training.table(title, steps, speed)], {"language": training.as_json(steps), "peak_flops": speed})
@@ -90,7 +87,7 @@ def decode(seconds: float) -> Findings:
         seconds=seconds / len(contexts) / 2,
     )
     title = "Decoding one token at a time, D = 256, 4 layers, one thread, float32"
-    return Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
+    return Findings([decoding.table(title, rows)], {"decoding": list(map(asdict, rows))})
 
 
 BENCHMARKS: Sequence[Benchmark] = (

@@ -120,18 +120,16 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
         return replace(measured, failure="out of memory")
 
 
-def apart(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
-    """Measures in a fresh process, whose peak of resident memory on a CPU is that of this model alone."""
+def apart(contender: Contender, *, batch: int, context: int, steps: int, seconds: float) -> Step:
+    """Measures on a CPU in a fresh process, whose peak of resident memory is that of this model alone."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_alone, contender, batch, context, device, steps, seconds).result()
+        return pool.submit(_alone, contender, batch, context, steps, seconds).result()
 
 
-def _alone(contender: Contender, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
+def _alone(contender: Contender, batch: int, context: int, steps: int, seconds: float) -> Step:
     torch.set_num_threads(1)
     before = peak_memory("cpu")
-    step = measure(contender, batch=batch, context=context, device=device, steps=steps, seconds=seconds)
-    if device.startswith("cuda"):
-        return step
+    step = measure(contender, batch=batch, context=context, device="cpu", steps=steps, seconds=seconds)
     return replace(step, peak=peak_memory("cpu") - before)
 
 

@@ -35,23 +35,16 @@ def stand_in() -> None:
         return
     if why := missing():
         raise RuntimeError(why)
+    torch, source = _torch(), Path(__file__).with_suffix(".cpp")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "absent_gpu.so"
-        built = subprocess.run(_command(library), capture_output=True, text=True)  # noqa: S603 -- a compiler on our file
+        command = [str(_compiler()), "-O0", "-std=c++20", "-shared", "-fPIC", str(source), "-o", str(library)]
+        command += [f"-I{torch / 'include'}", f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu"]
+        built = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 -- a compiler on our file
         if built.returncode:
             raise RuntimeError(f"the stand-in for a GPU cannot be built for this torch: {built.stderr.strip()[:400]}")
-        ctypes.CDLL(str(_torch() / "lib" / "libc10.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(torch / "lib" / "libc10.so"), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-
-
-def _command(library: Path) -> list[str]:
-    torch, source = _torch(), Path(__file__).with_suffix(".cpp")
-    compiler = _compiler()
-    assert compiler is not None
-    return [
-        *(compiler, "-O0", "-std=c++20", "-shared", "-fPIC", str(source), "-o", str(library)),
-        *(f"-I{torch / 'include'}", f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu"),
-    ]
 
 
 def _compiler() -> str | None:
