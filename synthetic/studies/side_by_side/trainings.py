@@ -149,8 +149,6 @@ def train_contender(
     model = LanguageModel(contender.model, torch.Generator().manual_seed(run.seed)).to(machine.device)
     few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1].to(machine.device)
     start = steps_of(model, few)
-    if recipe.precision == "float64":
-        model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
     specification = {  # JSON that decides a run on the CPU bit for bit
         "vocabulary": corpus.vocabulary,
