@@ -43,7 +43,6 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
 _ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
-_MOST_FAR = 6  # models of which each training that ended far above the others is told
 _MOST_TOLD = 4  # ratios of other families in a sentence
 _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
 
@@ -120,9 +119,8 @@ def of_trainings(content: Content) -> Iterator[str]:
     trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
     found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
     if found:
-        named_ones = found if len(found) <= _MOST_FAR else [one for one in found if one[2] > 1]
-        told = [f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in named_ones]
-        if more := len(found) - len(named_ones):
+        told = [f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in found if far > 1]
+        if more := len(found) - len(told):
             told.append(f"one training of each of {more} more of the {len(trained)} models")
         yield f"Trainings that ended far above the others of their model: {', '.join(told)}."
     last = content["made_by"]["configuration"].get("recipe", {}).get("steps")
