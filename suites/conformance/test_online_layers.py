@@ -249,6 +249,22 @@ def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_
     assert record.verdict == Verdict.HOLDS
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "violated"),
+    [
+        ("None if S is None else S[i", "S[i", "packed-rows"),
+        ("rule(S, m._replace(beta", "rule(S + 0, m._replace(beta", "left-padding"),
+    ],
+)
+def test_rows_of_many_lengths_begin_without_a_state_too(right: str, wrong: str, violated: str) -> None:
+    source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
+    needing = module_of(edited(source, (right, wrong)), "needing_a_state").mine
+    record = judged(needing, f"structure/layer/{violated}", examples=12, shrink=False)
+    assert "NoneType" in str(record.reason)
+    absent = replace(needing, not_offered={**needing.not_offered, "no-state": "declared"})
+    assert judged(absent, f"structure/layer/{violated}", examples=12).verdict == Verdict.HOLDS
+
+
 def test_a_long_row_loses_halves_before_single_tokens() -> None:
     form = form_of(layer())
     q = crowded(form, 1, letter="J", size=226).rows([0])

@@ -66,7 +66,7 @@ def pieces_give_the_row(box: Box, q: Question) -> Evidence:
     looks_around=True,
 )
 def none_is_zeros(box: Box, q: Question) -> Evidence:
-    q = replace(q, x={name: torch.zeros_like(a) for name, a in q.x.items()})
+    q = _of_zeros(q)
     with_zeros = partial(box.answer, inside=True)  # which need not lie in its domain
     got, expected, again = _from_nothing(box, q), with_zeros(q), _from_nothing(box, q)
     allowed = 2 * beyond_nudges(box, q, rounding(box, q, expected) + solved(box), expected, with_zeros)
@@ -90,7 +90,7 @@ def none_is_zeros(box: Box, q: Question) -> Evidence:
     looks_around=True,
 )
 def packed_rows_are_separate(box: Box, q: Question) -> Evidence:
-    J, q = token_count(box, q), _of_one(box, q)
+    J, q = token_count(box, q), _of_one(box, _begun(box, q))
     rows = [range(n) for n in _lengths(box, q, J)]
     bounds = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
     return _are_separate(box, q, rows, "rows end to end = each row", _packed(box, q, rows, bounds))
@@ -125,7 +125,7 @@ def padding_after_changes_nothing(box: Box, q: Question) -> Evidence:
 
 
 def _padding_changes_nothing(box: Box, q: Question, rows: Sequence[range], way: str) -> Evidence:
-    mask = torch.zeros(q.batch, token_count(box, q), dtype=torch.bool)
+    q, mask = _begun(box, q), torch.zeros(q.batch, token_count(box, q), dtype=torch.bool)
     for i, row in enumerate(rows):
         mask[i, row.start : row.stop] = True
     got = _padded(box, q, mask, way)
@@ -139,9 +139,11 @@ def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got:
     Args:
         got: the outputs of all their tokens, one after the other, (N, ...), and the last states (B, ...).
     """
-    outputs, whole = box.layer.outputs, box.answer(q)
+    outputs, whole = box.layer.outputs, box.answer(q, inside=True)
+    claim = f"{claim}, without a first state" if _begins_with_none(box, q) else claim
     allowed = _allowed(box, q, whole)  # (B,)
-    alone = [box.answer(along_axis(q.rows([i]), box.form, TOKENS, row), padded=False) for i, row in enumerate(rows)]
+    each = [along_axis(q.rows([i]), box.form, TOKENS, row) for i, row in enumerate(rows)]
+    alone = [box.answer(one, padded=False, inside=True) for one in each]
     of_tokens = allowed.repeat_interleave(torch.tensor([len(row) for row in rows]))  # (N,)
     expected = {name: torch.cat([a[name][0] if name in outputs else a[name] for a in alone]) for name in got}
     comparisons = [
@@ -164,6 +166,20 @@ def _lengths(box: Box, q: Question, J: int) -> list[int]:
         return [max(least, J // 2) if i % 2 else J for i in range(q.batch)]
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     return [J, *torch.randint(least, J + 1, (q.batch - 1,), generator=generator).tolist()]
+
+
+def _begins_with_none(box: Box, q: Question) -> bool:
+    """Whether None stands for the first state of rows of many lengths, as it may: in every other question."""
+    return bool(q.seed % 2) and "no-state" not in box.layer.not_offered
+
+
+def _begun(box: Box, q: Question) -> Question:
+    """The question with a state of zeros where None stands for it."""
+    return _of_zeros(q) if _begins_with_none(box, q) else q
+
+
+def _of_zeros(q: Question) -> Question:
+    return replace(q, x={name: torch.zeros_like(a) for name, a in q.x.items()})
 
 
 def _of_one(box: Box, q: Question) -> Question:
@@ -189,7 +205,7 @@ def _packed(box: Box, q: Question, rows: list[range], bounds: Tensor) -> Arrays:
         memory[name] = torch.cat(parts, axes[0]) if axes else array[:1]
     like = {name: a.new_empty((1, int(bounds[-1]), *a.shape[2:])) if name in box.layer.outputs else a
             for name, a in q.x.items()}  # fmt: skip
-    x, *_ = box.compiled.own(q, inside=True)
+    x = None if _begins_with_none(box, q) else box.compiled.own(q, inside=True)[0]
     arguments = x, box.compiled.pack(memory, "Memory"), box.compiled.array(bounds)
     with box.caller.guarded():
         found = box.read(box.caller.kind.called(box.layer.ways["packed-rows"], arguments), like)
@@ -200,6 +216,7 @@ def _packed(box: Box, q: Question, rows: list[range], bounds: Tensor) -> Arrays:
 def _padded(box: Box, q: Question, mask: Tensor, way: str) -> Arrays:
     """What rows give whose tokens are those where the mask, (B, J), is true."""
     x, memory, *_ = box.compiled.own(q, inside=True)
+    x = None if _begins_with_none(box, q) else x
     with box.caller.guarded():
         return box.read(box.caller.kind.called(box.layer.ways[way], (x, memory, box.compiled.array(mask))), q.x)
 
