@@ -110,6 +110,14 @@ def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
     assert diagnosis.causes[0].because.endswith("is the mask; or the declared energy is wrong (mine.py:9)")
 
 
+def test_the_function_that_says_what_is_right_is_not_where_the_mistake_is() -> None:
+    """Though it runs, and does most, wherever the update is asked."""
+    update, helper, energy = (Place("mine.py", i, name, i + 3) for i, name in ((3, "f"), (7, "g"), (11, "E")))
+    origin = Origin("d" * 64, {"update": update, "energy": energy})
+    (cause,) = diagnosed(replace(violated("gradient/layer/a"), ran=(energy, update, helper)), origin=origin).causes
+    assert cause.where == "in f (mine.py:3-6); also ran: g"
+
+
 @pytest.mark.parametrize(("at", "place"), [(None, None), (("pkg/mine.py", 9), "pkg/mine.py:9")])
 def test_a_wrong_declaration_is_not_to_be_repaired(at: tuple[str, int] | None, place: str | None) -> None:
     record = violated("gradient/attention/a", None, "raised", "it has no such option")

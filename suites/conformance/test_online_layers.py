@@ -18,6 +18,7 @@ from cemverify import online_layer
 from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.edited import edited, module_of
+from cemverify.conformance.implementations.origin import origin_of
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.questions.black_boxes import crowded, smaller
 from suites.conformance.twins import Twin
@@ -114,6 +115,10 @@ def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
     declared = layer(update, loss=lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), not_offered=absent)
     for id_ in ("structure/layer/reference", "training/layer/reference"):
         assert judged(declared, id_, examples=12).verdict == verdict
+
+
+def test_what_is_declared_is_written_where_its_functions_are() -> None:
+    assert {"update", "loss", "read"} == {*origin_of(layer()).places}
 
 
 def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:

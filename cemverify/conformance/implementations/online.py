@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -144,20 +144,11 @@ def online_layer(
             raise NotAnArray(f"it returned one {type(returned).__name__}, expected a pair: outputs, last state")
         return (last or _by_name(returned[1], tuple(states))) | _by_name(returned[0], as_answer)
 
-    def looping(one: Recurrence) -> Callable[..., Arrays]:
-        """The loop from zeros, or to the state that it was given, where the layer has no other."""
-
-        def loop(x: Any, memory: Any) -> Arrays:
-            given = {name: getattr(x, name) for name in states}
-            start = given if starts else {name: 0 * a for name, a in given.items()}
-            return one(SimpleNamespace(**start), memory) | ({} if ends else given)
-
-        return one if starts and ends else loop
-
     loop = Recurrence(
         loss, read, _function(step_size, "step_size"), _function(momentum, "momentum") if momentum else None,
         retain, gradient_at, preconditioner, reads, tuple(name for name in states if name not in kept),
         MappingProxyType(dict(last_step)), as_answer, MappingProxyType(dict(tokens)), tuple(several), arrays,
+        starts, ends,
     )  # fmt: skip
     ways = {"no-state": update, "packed-rows": update_packed, "left-padding": update_padded}
     ways["right-padding"] = update_padded
@@ -166,7 +157,7 @@ def online_layer(
     if not (starts and ends):
         absent |= dict.fromkeys(("no-state", "pieces", "narrow-state"), "it has no state there")
     layer = energy_layer(
-        update=calling(update), reference=looping(loop), state={**states, **outputs}, memory=tokens,
+        update=calling(update), reference=loop, state={**states, **outputs}, memory=tokens,
         returns="next state", parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain,
         draw=draw, shortest=shortest, offers=offers,
         not_offered=[name for name in not_offered if name not in (*OF_STATES, *_ENDS)],
@@ -179,7 +170,7 @@ def online_layer(
         "zeros": as_answer if starts else (*as_answer, *states),
         "ways": MappingProxyType({name: calling(way) for name, way in ways.items() if way is not None}),
         "pieces": gradient_at if isinstance(gradient_at, int) else 1,
-        "others": MappingProxyType({name: looping(one) for name, one in loop.others().items()}),
+        "others": MappingProxyType(loop.others()),
         "not_offered": MappingProxyType(features),
     }
     assert layer.reference is not None
@@ -204,6 +195,8 @@ class Recurrence:
     tokens: Mapping[str, Shape]
     several: Sequence[str]
     arrays: ArrayName
+    starts: bool = True  # whether a row starts at the state that it is given; at zeros if not
+    ends: bool = True  # whether the last state is returned; the given one if not
     width: float = _STEP  # of differences
     retains: Literal["before", "after", "each"] = "before"  # the first of a token's steps, the last, or each
     excepted: Mapping[int, Recurrence] = field(default_factory=dict)  # the loops of some tokens, by their places
@@ -211,8 +204,10 @@ class Recurrence:
     def __call__(self, x: Any, memory: Any) -> Arrays:
         """The last state and the outputs, by name, of a row that starts at x."""
         given = _by_name(memory, tuple(self.tokens))
-        start = {name: getattr(x, name) for name in self.state}
-        last = {name: getattr(x, self.last_step[name]) if name in self.last_step else 0 * a
+        states = {name: getattr(x, name) for name in (*self.state, *self.last_step.values())}
+        first = states if self.starts else {name: 0 * a for name, a in states.items()}
+        start = {name: first[name] for name in self.state}
+        last = {name: first[self.last_step[name]] if name in self.last_step else 0 * a
                 for name, a in start.items()}  # fmt: skip
         carry = (start, last, start)
         along = {name: given[name] for name, shape in self.tokens.items() if TOKENS in shape}
@@ -224,7 +219,7 @@ class Recurrence:
             moved = {name: jax.numpy.moveaxis(a, axes[name], 0) for name, a in along.items()}
             begins = jax.numpy.arange(J) % self._batch == 0
             carry, read = jax.lax.scan(lambda c, t: self._step(c, {**given, **t[0]}, t[1]), carry, (moved, begins))
-            return self._ended(carry) | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
+            return self._ended(carry, states) | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
         rows = []
         for t in range(J):
             token = {name: a[(slice(None),) * axes[name] + (t,)] for name, a in along.items()}
@@ -232,11 +227,20 @@ class Recurrence:
             carry, out = one._step(carry, {**given, **token}, t % self._batch == 0)
             rows.append(out)
         joined = ARRAY_KINDS[self.arrays].joined
-        return self._ended(carry) | {name: joined([row[name][:, None] for row in rows], 1) for name in self.outputs}
+        return self._ended(carry, states) | {
+            name: joined([row[name][:, None] for row in rows], 1) for name in self.outputs
+        }
 
-    def _ended(self, carry: tuple[Arrays, Arrays, Arrays]) -> Arrays:
+    @property
+    def stated(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions that are declared, by name."""
+        named = {"loss": self.loss, "read": self.read, "retain": self.retain, "preconditioner": self.preconditioner,
+                 "step size": self.step_size, "momentum": self.momentum}  # fmt: skip
+        return {name: f for name, f in named.items() if f is not None and getattr(f, "__module__", "") != __name__}
+
+    def _ended(self, carry: tuple[Arrays, Arrays, Arrays], given: Arrays) -> Arrays:
         S, M, _ = carry
-        return S | {kept: M[name] for name, kept in self.last_step.items()}
+        return given if not self.ends else S | {kept: M[name] for name, kept in self.last_step.items()}
 
     def others(self) -> dict[str, Recurrence]:
         """Loops that differ from this one in one thing, as mistakes do; and one by other differences."""

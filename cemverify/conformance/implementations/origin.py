@@ -18,6 +18,7 @@ import torch
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import is_library, printable
+from cemverify.conformance.implementations.online import Recurrence
 
 _PROGRAMS = ("__main__", "__mp_main__")  # whatever called the verifier
 _DEEPEST = 16  # wrappers around a function that are looked through
@@ -85,17 +86,18 @@ def display(path: str) -> str:
 
 
 def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """The functions of an implementation that are asked, each with its name."""
+    """The functions of an implementation that are asked, or that say what it does, each with its name."""
     if not isinstance(subject, EnergyLayer):
         yield from subject.functions.items()
         return
+    reference = subject.reference and subject.reference.update
     named = {
         "update": subject.update,
         "energy": subject.energy,
         "state map": subject.state_map,
         "Lagrangian": subject.lagrangian,
-        "reference": subject.reference and subject.reference.update,
         "proximal map": subject.step.proximal,
+        **(reference.stated if isinstance(reference, Recurrence) else {"reference": reference}),
     }
     yield from ((name, function) for name, function in named.items() if function is not None)
 

@@ -205,7 +205,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     cause, begins = _named(records, origin, place, at), origin.places.get(_function(first))
     if place is None or cause.place != place:
         return cause
-    others = [each.name for each in first.ran if each != place and not (begins and _is(each, begins))]
+    others = [each.name for each in _ran(first, origin) if each != place and not (begins and _is(each, begins))]
     return replace(cause, called_from=None if begins and _is(place, begins) else begins, ran=others)
 
 
@@ -250,11 +250,19 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
     elif record.declaration:
         return None, ""
     if place is None:
-        most = next(iter(record.ran), None)
+        most = next(iter(_ran(record, origin)), None)
         return begins if most is None or (begins is not None and _is(most, begins)) else most, ""
     within = [each for each in record.ran if each.holds(place)]  # the innermost is the shortest
     inside = min(within, key=lambda each: each.last - each.line, default=begins)
     return replace(place, name=inside.name if inside is not None and inside.file == place.file else ""), at
+
+
+def _ran(record: Record, origin: Origin) -> Sequence[Place]:
+    """The functions that its smallest case runs, without those by which an energy layer's answer is judged."""
+    if _layer(record) != "layer":
+        return record.ran
+    others = [place for name, place in origin.places.items() if name != _function(record)]
+    return [each for each in record.ran if not any(_is(each, other) for other in others)]
 
 
 def _function(record: Record) -> str:
