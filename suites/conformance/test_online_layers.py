@@ -254,20 +254,29 @@ def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_
     assert record.verdict == Verdict.HOLDS
 
 
+_BOUNDS = "enumerate(pairwise(bounds.tolist()))"
+
+
 @pytest.mark.parametrize(
-    ("right", "wrong", "violated"),
+    ("edits", "way", "told"),
     [
-        ("None if S is None else S[i", "S[i", "packed-rows"),
-        ("rule(S, m._replace(beta", "rule(S + 0, m._replace(beta", "left-padding"),
+        ([("None if S is None else S[i", "S[i")], "packed-rows", "NoneType"),
+        ([("rule(S, m._replace(beta", "rule(S + 0, m._replace(beta")], "left-padding", "NoneType"),
+        ([("beta=m.beta * mask", "beta=m.beta.mul_(mask)")], "right-padding", "beta after the call"),
+        ([("-> tuple[Tensor, Tensor]:\n    return", "-> Any:\n    torch.set_default_dtype(m.k.dtype)\n    return")],
+         "left-padding", "it changed default dtype"),
+        ([("rows = []", "rows = KEPT.setdefault(str(bounds), [])"), (_BOUNDS, f"() if rows else {_BOUNDS}"),
+          ("K, V =", "KEPT = {}\nK, V =")], "packed-rows", "rows end to end = each row"),
     ],
-)
-def test_rows_of_many_lengths_begin_without_a_state_too(right: str, wrong: str, violated: str) -> None:
+)  # fmt: skip
+def test_functions_of_rows_of_many_lengths_keep_the_contract_of_a_call(
+    edits: list[tuple[str, str]], way: str, told: str
+) -> None:
+    """They begin without a state too, and keep their arguments, the settings, and nothing of earlier calls."""
     source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
-    needing = module_of(edited(source, (right, wrong)), "needing_a_state").mine
-    record = judged(needing, f"structure/layer/{violated}", examples=12, shrink=False)
-    assert "NoneType" in str(record.reason)
-    absent = replace(needing, not_offered={**needing.not_offered, "no-state": "declared"})
-    assert judged(absent, f"structure/layer/{violated}", examples=12).verdict == Verdict.HOLDS
+    record = judged(module_of(edited(source, *edits), "broken_rows").mine, f"structure/layer/{way}", examples=12)
+    assert record.verdict == Verdict.VIOLATED
+    assert told in str(record.reason)
 
 
 def test_a_long_row_loses_halves_before_single_tokens() -> None:

@@ -9,11 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved, unchanged_but
 from cemverify.conformance.properties.layers.base import Cases, Check, states
+from cemverify.conformance.properties.layers.calls import listed
 from cemverify.conformance.properties.layers.oracle import (
     along,
     beyond_nudges,
@@ -93,7 +95,9 @@ def packed_rows_are_separate(box: Box, q: Question) -> Evidence:
     J, q = token_count(box, q), _of_one(box, _begun(box, q))
     rows = [range(n) for n in _lengths(box, q, J)]
     bounds = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
-    return _are_separate(box, q, rows, "rows end to end = each row", _packed(box, q, rows, bounds))
+    got, kept = _asked(box, "packed-rows", q, _end_to_end(box, q, rows), bounds)
+    got = {name: a[0] if name in box.layer.outputs else a for name, a in got.items()}
+    return _are_separate(box, q, rows, "rows end to end = each row", got, kept)
 
 
 def _padding(side: str, words: str) -> Callable[[Check], Check]:
@@ -128,16 +132,19 @@ def _padding_changes_nothing(box: Box, q: Question, rows: Sequence[range], way: 
     q, mask = _begun(box, q), torch.zeros(q.batch, token_count(box, q), dtype=torch.bool)
     for i, row in enumerate(rows):
         mask[i, row.start : row.stop] = True
-    got = _padded(box, q, mask, way)
+    got, kept = _asked(box, way, q, dict(q.memory), mask)
     real = {name: a[mask] if name in box.layer.outputs else a for name, a in got.items()}
-    return _are_separate(box, q, rows, "a row with padding = the row", real)
+    return _are_separate(box, q, rows, "a row with padding = the row", real, kept)
 
 
-def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got: Arrays) -> Evidence:
+def _are_separate(
+    box: Box, q: Question, rows: Sequence[range], claim: str, got: Arrays, kept: Sequence[Comparison]
+) -> Evidence:
     """What came of rows that are parts of the question's, beside what comes of each by itself.
 
     Args:
         got: the outputs of all their tokens, one after the other, (N, ...), and the last states (B, ...).
+        kept: what else that call must be.
     """
     outputs, whole = box.layer.outputs, box.answer(q, inside=True)
     claim = f"{claim}, without a first state" if _begins_with_none(box, q) else claim
@@ -150,7 +157,8 @@ def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got:
         Comparison(f"{claim} ({name})", a, expected[name], along(of_tokens if name in outputs else allowed, a))
         for name, a in got.items()
     ]
-    return Evidence.of(*comparisons, telling=moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole))))
+    telling = moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole)))
+    return Evidence.of(*comparisons, *kept, telling=telling)
 
 
 def _allowed(box: Box, q: Question, whole: Arrays) -> Tensor:
@@ -188,37 +196,61 @@ def _of_one(box: Box, q: Question) -> Question:
     return replace(q, memory={**q.memory, **shared})
 
 
-@experiment(
-    lambda arguments: {
-        name: torch.Size((int(arguments.bounds[-1]), *a.shape[2:]))
-        if name in arguments.box.layer.outputs
-        else a.shape
-        for name, a in arguments.q.x.items()
-    }
-)
-def _packed(box: Box, q: Question, rows: list[range], bounds: Tensor) -> Arrays:
-    """What rows laid end to end give: the outputs of all tokens, (N, ...), and the last states."""
+def _end_to_end(box: Box, q: Question, rows: Sequence[range]) -> Arrays:
+    """The memory of rows that are one row: all N tokens, (1, N, ...)."""
     memory = {}
     for name, array in q.memory.items():
         axes = [1 + i for i, letter in enumerate(box.form.memory[name]) if letter == TOKENS]
         parts = [array[i : i + 1].narrow(axes[0], 0, len(row)) for i, row in enumerate(rows)] if axes else []
         memory[name] = torch.cat(parts, axes[0]) if axes else array[:1]
-    like = {name: a.new_empty((1, int(bounds[-1]), *a.shape[2:])) if name in box.layer.outputs else a
-            for name, a in q.x.items()}  # fmt: skip
-    x = None if _begins_with_none(box, q) else box.compiled.own(q, inside=True)[0]
-    arguments = x, box.compiled.pack(memory, "Memory"), box.compiled.array(bounds)
-    with box.caller.guarded():
-        found = box.read(box.caller.kind.called(box.layer.ways["packed-rows"], arguments), like)
-    return {name: a[0] if name in box.layer.outputs else a for name, a in found.items()}
+    return memory
 
 
-@experiment(lambda arguments: shapes(arguments.q.x))
-def _padded(box: Box, q: Question, mask: Tensor, way: str) -> Arrays:
-    """What rows give whose tokens are those where the mask, (B, J), is true."""
-    x, memory, *_ = box.compiled.own(q, inside=True)
-    x = None if _begins_with_none(box, q) else x
-    with box.caller.guarded():
-        return box.read(box.caller.kind.called(box.layer.ways[way], (x, memory, box.compiled.array(mask))), q.x)
+def _asked(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) -> tuple[Arrays, list[Comparison]]:
+    """What a function of rows of many lengths gives, and that it changes neither its arguments nor settings."""
+    before = _arguments(box, q, memory, where)
+    answer, after, changed = _answered(box, way, q, memory, where)
+    kept = [
+        Comparison(Compared.KEPT(f"{name} after the call", name), after[name], array, torch.zeros(()))
+        for name, array in before.items()
+    ]
+    return answer, [*kept, unchanged_but(changed, "no setting of the process changes")]
+
+
+def _arguments(box: Box, q: Question, memory: Arrays, where: Tensor) -> Arrays:
+    """What it could change: the state, the memory, and where rows lie, by their names."""
+    state = {} if _begins_with_none(box, q) else {n: a for n, a in q.x.items() if n not in box.layer.outputs}
+    return {**state, **memory, "where": where.double()}
+
+
+def _like(box: Box, q: Question, where: Tensor) -> Arrays:
+    """Arrays like the answer: the outputs of all tokens, by bounds or a mask of them, and the last states."""
+    lead = where.shape if where.dim() == 2 else (1, int(where[-1]))
+    outputs = box.layer.outputs
+    return {name: a.new_empty((*lead, *a.shape[2:])) if name in outputs else a for name, a in q.x.items()}
+
+
+@experiment(
+    lambda a: (shapes(_like(a.box, a.q, a.where)), shapes(_arguments(a.box, a.q, a.memory, a.where)), None),
+    calls=2,
+)
+def _answered(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) -> tuple[Arrays, Arrays, list[str]]:
+    """What a function gives, what its arguments hold then, and the settings that it changed.
+
+    It is asked before for the same rows backwards: what is kept by their lengths alone would be the answer.
+    """
+    noticed: list[str] = []
+    form, own, caller = box.form.memory, box.compiled, replace(box.caller, noticed=noticed)
+    other = {name: a.flip([1 + i for i, n in enumerate(form[name]) if n == TOKENS]) for name, a in memory.items()}
+    for each in (other, memory):
+        noticed.clear()  # what modules change that the first call imports
+        x = None if _begins_with_none(box, q) else own.pack(q.x, "State")
+        held, at = own.pack(each, "Memory"), own.array(where)
+        with caller.guarded():
+            answer = box.read(caller.kind.called(box.layer.ways[way], (x, held, at)), _like(box, q, where))
+    names = [*(q.x if x is not None else ()), *memory, "where"]
+    after = dict(zip(names, map(as_tensor, [*listed(x), *listed(held), at]), strict=True))
+    return answer, {name: after[name] for name in _arguments(box, q, memory, where)}, sorted({*noticed})
 
 
 @experiment(lambda arguments: shapes(arguments.q.x))
