@@ -118,7 +118,8 @@ def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
 
 
 def test_what_is_declared_is_written_where_its_functions_are() -> None:
-    assert {"update", "loss", "read"} == {*origin_of(layer()).places}
+    of_rows = layer(update_packed=lambda S, m, _: (m.v, S))
+    assert {"update", "loss", "read", "update_packed"} == {*origin_of(of_rows).places}
 
 
 def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:

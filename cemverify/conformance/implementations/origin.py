@@ -97,6 +97,8 @@ def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
         "state map": subject.state_map,
         "Lagrangian": subject.lagrangian,
         "proximal map": subject.step.proximal,
+        "update_packed": subject.ways.get("packed-rows"),
+        "update_padded": subject.ways.get("left-padding"),
         **(reference.stated if isinstance(reference, Recurrence) else {"reference": reference}),
     }
     yield from ((name, function) for name, function in named.items() if function is not None)

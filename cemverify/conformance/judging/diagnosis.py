@@ -39,6 +39,9 @@ _ASKED = {
     "descent/layer/lagrangian-convex": "Lagrangian",
     "gradient/layer/derivatives-agree": "energy",
     "gradient/layer/proximal": "proximal map",
+    "structure/layer/packed-rows": "update_packed",
+    "structure/layer/left-padding": "update_padded",
+    "structure/layer/right-padding": "update_padded",
 }
 _FEW = 3  # functions that are named
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
