@@ -195,10 +195,13 @@ ADAPTER = """\
 from cemverify import energy_layer
 from forces import Spring
 
-mine = energy_layer(
-    update=lambda x, m: Spring().forward(x, m),
-    energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2, state=(6, 4), memory=(6, 4), energy_per="sequence"
-)
+def declared():
+    return energy_layer(
+        update=lambda x, m: Spring().forward(x, m),
+        energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2, state=(6, 4), memory=(6, 4), energy_per="sequence"
+    )
+
+mine = declared()
 """
 
 
@@ -206,11 +209,11 @@ def test_what_does_most_is_named_before_its_adapter_and_of_long_arrays_the_wrong
     (here / "forces.py").write_text(FORCES)
     (here / "adapting.py").write_text(ADAPTER)
     printed = told(f"cemverify check adapting:mine {CHECK_ENERGY} --github --json r.json", 1).flat
-    assert "in Spring.forward (forces.py:7-9), called by adapting.py:5; also ran: stretched" in printed
+    assert "in Spring.forward (forces.py:7-9), called by adapting.py:6; also ran: stretched smallest" in printed
     assert "::error file=forces.py,line=7," in printed
     (cause,) = json.loads(Path("r.json").read_text())["diagnosis"]["causes"]
     assert cause["place"] == {"file": "forces.py", "line": 7, "function": "Spring.forward"}
-    assert cause["called_from"] == {"file": "adapting.py", "line": 5, "function": "<lambda>"}
+    assert cause["called_from"] == {"file": "adapting.py", "line": 6, "function": "<lambda>"}
     assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in printed
     assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", printed)
 

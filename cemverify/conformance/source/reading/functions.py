@@ -12,6 +12,7 @@ from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.own import source_lines
 
 _BY_A_LIBRARY = ("forward", "backward", "setup_context", "__init__", "__call__")  # methods that it calls
+_DECLARES = {"implementation", "implementation_from_modules", "energy_layer", "online_layer"}
 _HANDS_OVER = "functional_call"  # torch's, of a module with given parameters
 
 
@@ -83,7 +84,8 @@ def _calls(tree: ast.AST) -> frozenset[str]:
 def places_of(code: OwnCode, lines: Mapping[str, Collection[int]]) -> tuple[Place, ...]:
     """The functions that these lines, by path, belong to: first the one that does most, by how many are its own.
 
-    No constructors; and last what makes a module or hands arrays over to one, as adapters do.
+    No constructors, and nothing that declares a layer, in which lambdas alone ran; and last what makes a module or
+    hands arrays over to one, as adapters do.
     """
     try:
         read = [(file, each) for file in code.files if file.path in lines for each in functions_in(file.text)]
@@ -93,4 +95,5 @@ def places_of(code: OwnCode, lines: Mapping[str, Collection[int]]) -> tuple[Plac
     ran = [(file, f, own) for file, f, own in ran if f.began(file.lines.called, own)]
     made = {function.called for _, function, _ in ran if function.is_constructor} | {_HANDS_OVER}
     ran.sort(key=lambda each: (not made.isdisjoint(each[1].words), -len(each[2])))
-    return tuple(Place(file.label, f.line, f.name, f.last) for file, f, _ in ran if not f.is_constructor)
+    ran = [each for each in ran if not (each[1].is_constructor or each[1].calls & _DECLARES)]
+    return tuple(Place(file.label, f.line, f.name, f.last) for file, f, _ in ran)
