@@ -66,8 +66,8 @@ def untied(n: int) -> Tensor:
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 # with these, numbers or the bounds on their roundoff grow from one step to the next
-_GROWING = frozenset({"relu2", "scalar", "channel", "folded"})
-_LEAST = -700.0  # whose exponential is a normal number of float64
+GROWING = frozenset({"relu2", "scalar", "channel", "folded"})
+LEAST_EXPONENT = -700.0  # whose exponential is a normal number of float64
 Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
 
 

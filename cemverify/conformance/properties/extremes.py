@@ -19,7 +19,7 @@ from cemverify.conformance.oracle.golden import energy_of
 from cemverify.conformance.properties.base import TRIVIAL, Property, case_property
 from cemverify.conformance.properties.explanations import AT_TIES, AT_ZERO, IN_LONG_ROWS, Explanation
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.contexts import _MAGNITUDES, with_every_d, with_every_magnitude
+from cemverify.conformance.questions.contexts import MAGNITUDES, with_every_d, with_every_magnitude
 from cemverify.conformance.questions.spaces import Space
 
 _LARGE = 1e4
@@ -126,7 +126,7 @@ def properties() -> Iterator[Property]:
         "mlp/every-magnitude",
         "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
         *walked,
-        within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
+        within=_reaches(_largest_preactivation, max(MAGNITUDES)),
     )
     yield _property(
         "mlp/subnormal-states",
@@ -179,7 +179,7 @@ def properties() -> Iterator[Property]:
         "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
         *walked,
         "the energy is not zero",
-        within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
+        within=_reaches(_largest_preactivation, max(MAGNITUDES)),
         function="mlp_energy",
     )
     yield _property(

@@ -20,7 +20,7 @@ from cemverify.conformance.oracle.budgets import underflow
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.properties.base import Check, Offer, Over, Property, case_property
-from cemverify.conformance.properties.derivatives import _GROWING, _LEAST, SMOOTH, products_are_right
+from cemverify.conformance.properties.derivatives import GROWING, LEAST_EXPONENT, SMOOTH, products_are_right
 from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import with_every_d, with_every_magnitude
@@ -49,7 +49,7 @@ class _SometimesMany(Over):
     def scattered(self, offer: Offer, seed: int) -> Any | None:
         space = offer.within(self.space)
         if self.deep and seed % self.deep == 0 and len(space.steps) > 1:
-            choices = {name: tuple(v for v in of if v not in _GROWING) or of for name, of in space.choices.items()}
+            choices = {name: tuple(v for v in of if v not in GROWING) or of for name, of in space.choices.items()}
             sizes = {axis: named[-1:] for axis, named in FEW_OF_ALL.items()}  # one program where each is compiled
             few = replace(space, choices=choices, sizes=sizes, rows=1)
             depth = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
@@ -82,7 +82,7 @@ def _with_normal_roots(case: Case) -> Case:
     case = with_every_d(case)
     if "P_U" not in case.weights:
         return case
-    return replace(case, weights={**case.weights, "P_d": case.weights["P_d"].clamp(min=_LEAST)})
+    return replace(case, weights={**case.weights, "P_d": case.weights["P_d"].clamp(min=LEAST_EXPONENT)})
 
 
 _TRAINS = Explanation(

@@ -346,7 +346,7 @@ ROWS: Mapping[str, tuple[int, int, Mapping[str, tuple[int, ...]]]] = {
 # Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
 # softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709, or at 1420 where it
 # is of half of z.
-_MAGNITUDES = (
+MAGNITUDES = (
     *(0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0, 46.0),
     *(60.0, 86.0, 95.0, 140.0, 350.0, 730.0, 1460.0),
 )
@@ -356,7 +356,7 @@ def with_every_magnitude(case: Case) -> Case:
     """The first token of each row and its negative, scaled so that pre-activations reach each magnitude in turn."""
     x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
     reached = torch.einsum("bjd,md->bjm", x, case.weights["V"]).abs().amax(-1, keepdim=True)  # (B, 1, 1)
-    wanted = torch.tensor([m * sign for m in _MAGNITUDES for sign in (1.0, -1.0)], dtype=x.dtype)
+    wanted = torch.tensor([m * sign for m in MAGNITUDES for sign in (1.0, -1.0)], dtype=x.dtype)
     scaled = x * wanted[:, None] / torch.where(reached > 0, reached, 1.0)  # (B, J, D)
     return replace(case, x=scaled, h=h.expand_as(scaled).contiguous())
 
@@ -365,7 +365,7 @@ def with_every_d(case: Case) -> Case:
     """Entries of d that walk through the magnitudes, at x = 0; where the walk begins and its signs vary."""
     d = case.weights["P_d"]
     start = sum(case.x.shape) + d.numel()
-    values = [_MAGNITUDES[(start + 7 * i) % len(_MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
+    values = [MAGNITUDES[(start + 7 * i) % len(MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
     walked = torch.tensor(values, dtype=d.dtype).reshape(d.shape)
     weights = {**case.weights, "P_d": torch.where(d < 0, -walked, walked)}
     return replace(case, x=torch.zeros_like(case.x), weights=weights)
