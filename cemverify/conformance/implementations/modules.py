@@ -36,8 +36,8 @@ def implementation_from_modules(
 
     Args:
         attention, mlp: builds a module from a configuration. Its forward takes `(x, h)`, or `(h)` alone if
-            `not_offered` contains "start". The module is converted to the dtype of x, float64 unless --dtype says
-            otherwise; tensors that are neither parameters nor buffers stay as they are.
+            `not_offered` contains "start". The module is put into eval mode and converted to the dtype of x, float64
+            unless --dtype says otherwise; tensors that are neither parameters nor buffers stay as they are.
         block: builds a block from a BlockConfig; its forward takes `(h)`. Its weights are named "attention.W_Q",
             "mlp.V" and so on, in names too.
         prefill: builds attention whose forward takes `(h, cache)` and returns the output and the cache.
