@@ -147,6 +147,9 @@ def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
         ({"several": ("g",)}, "several names arrays of the tokens that are ('J', n, ...), with one n"),
         ({"last_step": {"state": "M"}, "momentum": 0.5}, "last_step gives, with momentum, arrays of the state"),
         ({"not_offered": ("steps",)}, "unknown feature 'steps'"),
+        ({"not_offered": "pieces"}, "not_offered must be a collection of names: write ('pieces',)"),
+        ({"retain": 0.9}, "retain is a function, not 0.9"),
+        ({"last_step": None}, "last_step is a mapping of names, not None"),
     ],
 )
 def test_a_declaration_that_contradicts_itself_is_refused(more: dict[str, Any], sentence: str) -> None:

@@ -31,7 +31,7 @@ from cemverify.conformance.implementations.energy_layers import (
     energy_layer,
 )
 from cemverify.conformance.implementations.faults import NotAnArray
-from cemverify.conformance.implementations.features import OF_STATES
+from cemverify.conformance.implementations.features import OF_STATES, names_of
 from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 
 Arrays = dict[str, Any]
@@ -110,7 +110,10 @@ def online_layer(
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
     """
     states, outputs = _named(state, "state"), _named(output, "output")
-    for name, function in (("update", update), ("loss", loss), ("read", read)):
+    needed = {"update": update, "loss": loss, "read": read}
+    further = {"retain": retain, "preconditioner": preconditioner, "update_packed": update_packed,
+               "update_padded": update_padded}  # fmt: skip
+    for name, function in (*needed.items(), *(pair for pair in further.items() if pair[1] is not None)):
         _require(callable(function), f"{name} is a function, not {function!r}")
     _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in tokens.values()),
              f"tokens is a mapping of shapes, at least one of which has the axis {TOKENS!r}")  # fmt: skip
@@ -120,14 +123,15 @@ def online_layer(
     _require(gradient_at in ("before", "retained") or (type(gradient_at) is int and gradient_at >= 1),
              f"gradient_at is 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
     _require(reads in ("after", "before"), f"reads is 'after' or 'before', not {reads!r}")
-    lengths = {tuple(tokens.get(name, ()))[:2] for name in several}
+    lengths = {tuple(tokens.get(name, ()))[:2] for name in names_of(several, "several")}
     _require(len(lengths) < 2 and all(len(n) == 2 and n[0] == TOKENS and type(n[1]) is int for n in lengths),
              f"several names arrays of the tokens that are ({TOKENS!r}, n, ...), with one n")  # fmt: skip
+    _require(isinstance(last_step, Mapping), f"last_step is a mapping of names, not {last_step!r}")
     kept = {*last_step.values()}
     _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),
              "last_step gives, with momentum, arrays of the state the others that hold their last steps")  # fmt: skip
     as_state, as_answer = _bundle("State", states), tuple(outputs)
-    lacking = {*(not_offered := tuple(not_offered))}
+    lacking = {*(not_offered := names_of(not_offered, "not_offered"))}
     starts, ends = (name not in lacking for name in _ENDS)
 
     def calling(function: Callable[..., Any]) -> Callable[..., Arrays]:
