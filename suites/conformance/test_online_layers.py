@@ -143,18 +143,41 @@ def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
         ({"state": {"output": (2,)}}, "have one name"),
         ({"gradient_at": 0}, "'before', 'retained' or a number of tokens, not 0"),
         ({"reads": "never"}, "reads is 'after' or 'before', not 'never'"),
-        ({"momentum": "much"}, "momentum is a number or a function f(S, token), not 'much'"),
+        ({"momentum": "much"}, "momentum is a finite number or a function f(S, token), not 'much'"),
+        ({"step_size": float("nan")}, "step_size is a finite number or a function f(S, token), not nan"),
+        ({"retain": 0.9}, "retain is a function, not 0.9"),
+        ({"state": 6}, "the shape of state is a tuple of letters and numbers of at least 1, not 6"),
+        ({"output": {}}, "output is a shape such as ('J', 8), or a mapping of at least one, not {}"),
+        ({"tokens": {"k": 2}}, "the shape of k is a tuple of letters and numbers"),
+        ({"last_step": "M"}, "last_step is a mapping of names to names, not 'M'"),
+        ({"domain": (0, 1)}, "domain is a mapping by name, not (0, 1)"),
+        ({"not_offered": "pieces"}, "not_offered must be a collection of names: write ('pieces',)"),
+        ({"several": "g"}, "several must be a collection of names: write ('g',)"),
         ({"several": ("g",)}, "several names arrays of the tokens that are ('J', n, ...), with one n"),
         ({"last_step": {"state": "M"}, "momentum": 0.5}, "last_step gives, with momentum, arrays of the state"),
         ({"not_offered": ("steps",)}, "unknown feature 'steps'"),
-        ({"not_offered": "pieces"}, "not_offered must be a collection of names: write ('pieces',)"),
-        ({"retain": 0.9}, "retain is a function, not 0.9"),
-        ({"last_step": None}, "last_step is a mapping of names, not None"),
+        ({"last_step": None}, "last_step is a mapping of names to names, not None"),
     ],
 )
 def test_a_declaration_that_contradicts_itself_is_refused(more: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         layer(**more)
+
+
+@pytest.mark.parametrize(
+    ("update", "sentence"),
+    [
+        (lambda S, m: m.v, "expected a pair: outputs, last state"),
+        (lambda S, m: ((m.v, m.v), S), "it returned 2 arrays, expected 1: output"),
+        (lambda S, m: (m.v, {"S": S}), "it returned arrays named ['S'], expected ['state']"),
+        (lambda S, m: (None, int), "it returned a "),
+    ],
+)
+def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence: str) -> None:
+    for id_ in ("structure/layer/reference", "structure/layer/dtype"):
+        record = judged(layer(update, not_offered=("no-state",)), id_, examples=4)
+        assert record.verdict == Verdict.VIOLATED
+        assert sentence in str(record.reason)
 
 
 def summing(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:

@@ -300,8 +300,7 @@ def energy_layer(
         if dim is None:
             raise ValueError("an energy layer with state=(...) needs memory=(...), or memory=None if it has none")
         memory = (TOKENS, dim)
-    states, memories = _shapes(state, "x"), _shapes(memory, "memory")
-    assert not isinstance(states, str)
+    states, memories = shapes_of(state, "x"), _memories(memory)
     # a function of the state; one without arguments computes a learned size
     varying: Any = step_size if callable(step_size) and not _takes(step_size, 0) else None
     sizes, learned = _sizes(1.0 if varying else step_size, steps, arrays)
@@ -428,15 +427,14 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
 # --- reading and checking the arguments -------------------------------------------------------------
 
 
-def _shapes(declared: Any, name: str) -> Mapping[str, Shape] | str:
-    if isinstance(declared, str):
-        if name == "memory" and declared == PRESENT_STATE:
-            return PRESENT_STATE
-        raise ValueError(f"{name} must be a shape such as ('J', 8), not {declared!r}")
-    if declared is None:
-        if name == "memory":
-            return {}
-        raise ValueError("an energy layer needs a state")
+def _memories(declared: Any) -> Mapping[str, Shape] | str:
+    if declared is None or (isinstance(declared, str) and declared == PRESENT_STATE):
+        return declared or {}
+    return shapes_of(declared, "memory")
+
+
+def shapes_of(declared: Any, name: str) -> Mapping[str, Shape]:
+    """Shapes by name, from one or from a mapping of them."""
     shapes = dict(declared) if isinstance(declared, Mapping) else {name: declared}
     for key, shape in shapes.items():
         axes = shape if isinstance(shape, tuple) else (0,)
@@ -446,7 +444,7 @@ def _shapes(declared: Any, name: str) -> Mapping[str, Shape] | str:
             raise ValueError(f"{key!r} cannot name an array, which is asked for as x.name: that takes an identifier "
                              "that is no keyword of Python and does not begin with an underscore")  # fmt: skip
     if not shapes:
-        raise ValueError("an energy layer needs a state")
+        raise ValueError(f"{name} is a shape such as ('J', 8), or a mapping of at least one, not {declared!r}")
     return MappingProxyType(shapes)
 
 

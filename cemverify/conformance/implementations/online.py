@@ -12,6 +12,7 @@ form. The declaration becomes this loop, and the layer is compared with it, as w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -29,6 +30,7 @@ from cemverify.conformance.implementations.energy_layers import (
     Sampler,
     Shape,
     energy_layer,
+    shapes_of,
 )
 from cemverify.conformance.implementations.faults import NotAnArray
 from cemverify.conformance.implementations.features import OF_STATES, names_of
@@ -109,13 +111,14 @@ def online_layer(
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
     """
-    states, outputs = _named(state, "state"), _named(output, "output")
-    needed = {"update": update, "loss": loss, "read": read}
-    further = {"retain": retain, "preconditioner": preconditioner, "update_packed": update_packed,
-               "update_padded": update_padded}  # fmt: skip
-    for name, function in (*needed.items(), *(pair for pair in further.items() if pair[1] is not None)):
-        _require(callable(function), f"{name} is a function, not {function!r}")
-    _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in tokens.values()),
+    others = {"retain": retain, "preconditioner": preconditioner, "update_packed": update_packed,
+              "update_padded": update_padded}  # fmt: skip
+    for name, function in {"update": update, "loss": loss, "read": read, **others}.items():
+        _require(callable(function) or (function is None and name in others),
+                 f"{name} is a function, not {function!r}")  # fmt: skip
+    eta, mu = _function(step_size, "step_size"), _function(momentum, "momentum")
+    states, outputs = shapes_of(state, "state"), shapes_of(output, "output")
+    _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in shapes_of(tokens, "tokens").values()),
              f"tokens is a mapping of shapes, at least one of which has the axis {TOKENS!r}")  # fmt: skip
     _require(not any(TOKENS in shape for shape in states.values()), f"the state has no axis {TOKENS!r}")
     _require(all(shape[:1] == (TOKENS,) for shape in outputs.values()), f"an output has {TOKENS!r} first")
@@ -123,16 +126,18 @@ def online_layer(
     _require(gradient_at in ("before", "retained") or (type(gradient_at) is int and gradient_at >= 1),
              f"gradient_at is 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
     _require(reads in ("after", "before"), f"reads is 'after' or 'before', not {reads!r}")
-    lengths = {tuple(tokens.get(name, ()))[:2] for name in names_of(several, "several")}
+    several, not_offered = names_of(several, "several"), names_of(not_offered, "not_offered")
+    lengths = {tuple(tokens.get(name, ()))[:2] for name in several}
     _require(len(lengths) < 2 and all(len(n) == 2 and n[0] == TOKENS and type(n[1]) is int for n in lengths),
              f"several names arrays of the tokens that are ({TOKENS!r}, n, ...), with one n")  # fmt: skip
-    _require(isinstance(last_step, Mapping), f"last_step is a mapping of names, not {last_step!r}")
+    _require(isinstance(last_step, Mapping) and all(isinstance(name, str) for name in last_step.values()),
+             f"last_step is a mapping of names to names, not {last_step!r}")  # fmt: skip
+    _require(domain is None or isinstance(domain, Mapping), f"domain is a mapping by name, not {domain!r}")
     kept = {*last_step.values()}
     _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),
              "last_step gives, with momentum, arrays of the state the others that hold their last steps")  # fmt: skip
     as_state, as_answer = _bundle("State", states), tuple(outputs)
-    lacking = {*(not_offered := names_of(not_offered, "not_offered"))}
-    starts, ends = (name not in lacking for name in _ENDS)
+    starts, ends = (name not in not_offered for name in _ENDS)
 
     def calling(function: Callable[..., Any]) -> Callable[..., Arrays]:
         @wraps(function)  # where it is written
@@ -149,15 +154,14 @@ def online_layer(
         return (last or _by_name(returned[1], tuple(states))) | _by_name(returned[0], as_answer)
 
     loop = Recurrence(
-        loss, read, _function(step_size, "step_size"), _function(momentum, "momentum") if momentum else None,
-        retain, gradient_at, preconditioner, reads, tuple(name for name in states if name not in kept),
-        MappingProxyType(dict(last_step)), as_answer, MappingProxyType(dict(tokens)), tuple(several), arrays,
-        starts, ends,
+        loss, read, eta, mu if momentum else None, retain, gradient_at, preconditioner, reads,
+        tuple(name for name in states if name not in kept),
+        MappingProxyType(dict(last_step)), as_answer, MappingProxyType(dict(tokens)), several, arrays, starts, ends,
     )  # fmt: skip
     ways = {"no-state": update, "packed-rows": update_packed, "left-padding": update_padded}
     ways["right-padding"] = update_padded
     absent = {name: f"it has no function for {name.replace('-', ' ')}" for name, way in ways.items() if way is None}
-    absent |= dict.fromkeys((name for name in OF_STATES if name in lacking), "declared")
+    absent |= dict.fromkeys((name for name in OF_STATES if name in not_offered), "declared")
     if not (starts and ends):
         absent |= dict.fromkeys(("no-state", "pieces", "narrow-state"), "it has no state there")
     layer = energy_layer(
@@ -367,15 +371,11 @@ def _require(holds: bool, sentence: str) -> None:
         raise ValueError(f"this declaration of an online layer is contradictory: {sentence}")
 
 
-def _named(shape: Shape | Mapping[str, Shape], name: str) -> Mapping[str, Shape]:
-    return dict(shape) if isinstance(shape, Mapping) else {name: shape}
-
-
 def _function(value: float | Callable[..., Any], name: str) -> Callable[..., Any]:
     if callable(value):
         return value
-    _require(isinstance(value, float | int) and not isinstance(value, bool),
-             f"{name} is a number or a function f(S, token), not {value!r}")  # fmt: skip
+    _require(isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < math.inf,
+             f"{name} is a finite number or a function f(S, token), not {value!r}")  # fmt: skip
     return lambda *_: value
 
 

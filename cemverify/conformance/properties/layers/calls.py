@@ -300,6 +300,8 @@ def widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
         returned = box.called_on(name, state, memory, noise)
     expected = [float(array.dtype.itemsize) for array in listed(state)]
     arrays = [returned] if name in SCALARS else unpacked(returned, q.x)
+    for array in arrays:
+        as_tensor(array)  # a fault unless it is an array of numbers, which alone have a width
     return [float(plain(array).dtype.itemsize) for array in arrays], expected[: len(arrays)]
 
 
