@@ -564,6 +564,12 @@ def test_states_lie_inside_of_a_functions_domain_in_every_precision(dtype: torch
     assert 0.05 < float((from_rest > 0.2).double().mean()) < 0.5
 
 
+def test_a_domain_of_nan_is_told_as_such() -> None:
+    record = judged(quadratic(domain=lambda x: x * torch.nan), "gradient/layer/energy", examples=4)
+    assert record.verdict == Verdict.VIOLATED
+    assert str(record.reason) == "domain: 2 of 2 values are NaN or infinite"
+
+
 def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
     assert 60 < judged(retrieval(), LONG, examples=30).asked_up_to["J"] <= LONGEST
 

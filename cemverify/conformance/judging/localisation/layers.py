@@ -102,7 +102,10 @@ def undefined(caller: Caller, question: Question) -> WrongPart | None:
     if "energy" in caller.subject.not_offered:
         return None
     box = Box.of(caller)
-    q = box.asked(question)
+    try:
+        q = box.asked(question)
+    except Fault:  # the domain's own
+        return None
     domain = "say in domain= which states and memories are allowed"
     with suppress(Fault):
         least = min(float(torch.as_tensor(size).min()) for size in box.step_sizes(0, q.x, q.memory).values())
