@@ -111,6 +111,8 @@ def test_what_was_not_asked_is_told_in_few_words() -> None:
     absent = [replace(ABSENT, id=f"a/mlp/{name}", reason=f"{name}: declared") for name in names]
     alone = terminal.report(replace(FINISHED, records=absent[:1]))
     assert alone.splitlines()[0] == "nothing was asked: it needs position:alibi, which not_offered lists"
+    too_late = terminal.report(replace(FINISHED, records=absent, unasked=("gradient/mlp/silu",)))
+    assert too_late.splitlines()[0].startswith("nothing was asked: the run ended before its first verdict; give")
     event = replace(FINISHED, records=[holding("gradient/mlp/silu"), ABSENT, *absent], absences={"ignored": names})
     told = " ".join(terminal.report(event).split())
     assert "norm:folded (1) and 2 more (-v lists them)" in told

@@ -125,7 +125,10 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
     # each one's reason stands in the files
     absent = [(r.reason or "").partition(": ") for r in event.records if r.verdict == Verdict.NOT_OFFERED]
-    if not tested and absent:
+    if not tested and event.unasked:
+        advice = "" if event.interrupted else "; give --within more seconds, or try again when the machine is free"
+        parts.append(f"nothing was asked: the run ended before its first verdict{advice}")
+    elif not tested and absent:
         whose = ", which not_offered lists" if all(why == "declared" for _, _, why in absent) else ""
         names = ", ".join(dict.fromkeys(name if whose else f"{name} ({why})" for name, _, why in absent))
         parts.append(f"nothing was asked: {'it needs' if len(absent) == 1 else 'they need'} {names}{whose}")
