@@ -118,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         if options.page is None:
             raise UsageError("--report makes a page of a result file; name the page with --page")
+        if options.estimate:
+            raise UsageError("--report computes nothing that --estimate could tell; leave out one of them")
         envelope.check_outputs(pictured=options.page, read=[options.report])
         note(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}")
         return 0

@@ -87,6 +87,8 @@ ROWS = [
     ("synthetic recursion --device cpu:7", "device 'cpu:7' is not available"),
     ("synthetic recursion --report dial-mlp.json --page p.md", "has no rows of a recursion study"),
     ("synthetic recursion --report dial-mlp.json", "name the page with --page"),
+    ("synthetic recursion --report recursion.json --page p.md --estimate", "leave out one of them"),
+    ("synthetic recursion --steps 1 100000 --estimate", "a recursion depth T is at most 256, not 100000"),
     ("synthetic recursion --report none.json --page none.json", "would be overwritten"),
     ("synthetic recursion --shard 0/2", "--shard 0/2 names no part"),
     ("synthetic recursion --preset smoke --store /proc/s", "cannot be written"),

@@ -23,6 +23,8 @@ NOT_STANDARD = ("cem", "again", "shared-step", "normed-shared-step", "normed-lea
 # Non-stationary and yet positive semi-definite in ten dimensions.
 NON_STATIONARY = "warped"
 
+_DEEPEST = 256  # steps, of which a training keeps every one: even to count their FLOPs takes a minute
+
 
 @dataclass(frozen=True)
 class RecursionConfig:
@@ -58,6 +60,8 @@ class RecursionConfig:
         ):
             if twice := sorted({str(v) for v in values if list(values).count(v) > 1}):
                 raise UsageError(f"{name} {', '.join(twice)} is given twice; name each once")
+        if max(self.depths) > _DEEPEST:
+            raise UsageError(f"a recursion depth T is at most {_DEEPEST}, not {max(self.depths)}")
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
