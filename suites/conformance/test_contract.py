@@ -53,6 +53,13 @@ def asked(**options: Any) -> object:
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),
         *((lambda name=name: module_implementation({"V": name}), "as Python slices the parameter, in the letters D,")
           for name in ("gate_proj.weight[:H]", "gate_proj.weight[:M]T")),
+        *((lambda options=options: implementation_from_modules(**{"mlp": GatedMLP, **options}), sentence)
+          for options, sentence in (
+              ({"names": {"V": 5}}, "the name of a parameter, or several, not 5"),
+              ({"names": ["V"]}, r"names is a mapping of weights to parameters, not \['V'\]"),
+              ({"free": "bias"}, r"free must be a collection of names: write \('bias',\)"),
+              ({"not_offered": None}, "not_offered must be a collection of names"),
+              ({"prefill": 5}, "prefill is a module's class, or a function that builds one, not 5"))),
         *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),
         # what cannot be asked

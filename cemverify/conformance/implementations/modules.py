@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.faults import is_library
-from cemverify.conformance.implementations.features import WEIGHTS
+from cemverify.conformance.implementations.features import WEIGHTS, names_of
 from cemverify.conformance.implementations.named_parameters import SIZES, Build, Names, each_name, layer_of, place_of
 
 
@@ -53,7 +53,14 @@ def implementation_from_modules(
     Raises:
         ValueError: as for `cemverify.implementation`, or a name is not a weight of the contract, or no slice.
     """
-    if unknown := {name for name in names or {} if re.sub(r"^(attention|mlp)\.", "", name) not in WEIGHTS}:
+    builders = {"attention": attention, "mlp": mlp, "block": block, "prefill": prefill}
+    for name, build in builders.items():
+        if build is not None and not callable(build):
+            raise ValueError(f"{name} is a module's class, or a function that builds one, not {build!r}")
+    if names is not None and not isinstance(names, Mapping):
+        raise ValueError(f"names is a mapping of weights to parameters, not {names!r}")
+    free, not_offered = names_of(free, "free"), names_of(not_offered, "not_offered")
+    if unknown := {str(name) for name in names or {} if re.sub(r"^(attention|mlp)\.", "", str(name)) not in WEIGHTS}:
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     for name in (name for targets in (names or {}).values() for name in each_name(targets)):
         place_of(name, dict.fromkeys(SIZES, 1))

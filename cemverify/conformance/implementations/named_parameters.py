@@ -98,7 +98,10 @@ def load_weights(
 
 def each_name(targets: str | tuple[str, ...]) -> tuple[str, ...]:
     """The names of one entry of `names`."""
-    return (targets,) if isinstance(targets, str) else targets
+    several = (targets,) if isinstance(targets, str) else targets
+    if not isinstance(several, tuple | list) or not all(isinstance(name, str) for name in several):
+        raise Misnamed(f"names= gives each weight the name of a parameter, or several, not {targets!r}")
+    return tuple(several)
 
 
 def place_of(name: str, sizes: Mapping[str, int]) -> tuple[str, Any]:
