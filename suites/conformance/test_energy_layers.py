@@ -101,6 +101,8 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"dim": None}, "dim=D"),
         ({"dim": None, "state": ("J", 2)}, "memory"),
         ({"dim": None, "state": ("J", 0), "memory": None}, "numbers of at least 1"),
+        ({"dim": 10**30}, r"numbers of at least 1 and below 2\^31, not .'J', 1000"),
+        ({"shortest": 10**30}, r"shortest is at least 1 and below 2\^31, not 1000"),
         ({"dim": None, "state": (2,), "memory": None}, "energy per token needs a state with a token axis"),
         ({"energy_per": "word"}, "energy_per of an energy layer must be 'token' or 'sequence' or 'batch'"),
         ({"mean_over": ("tokens",)}, "cannot be a mean over tokens"),

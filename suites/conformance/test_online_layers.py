@@ -146,7 +146,7 @@ def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
         ({"momentum": "much"}, "momentum is a finite number or a function f(S, token), not 'much'"),
         ({"step_size": float("nan")}, "step_size is a finite number or a function f(S, token), not nan"),
         ({"retain": 0.9}, "retain is a function, not 0.9"),
-        ({"state": 6}, "the shape of state is a tuple of letters and numbers of at least 1, not 6"),
+        ({"state": 6}, "the shape of state is a tuple of letters and numbers of at least 1 and below 2^31, not 6"),
         ({"output": {}}, "output is a shape such as ('J', 8), or a mapping of at least one, not {}"),
         ({"tokens": {"k": 2}}, "the shape of k is a tuple of letters and numbers"),
         ({"last_step": "M"}, "last_step is a mapping of names to names, not 'M'"),

@@ -50,6 +50,7 @@ Shape = tuple[Axis, ...]
 
 TOKENS = "J"  # the axis of a shape that counts tokens
 _LARGEST = sys.float_info.max
+_LONGEST = 2**31  # numbers along an axis: no array that fits a memory has as many
 _ROUNDED = 1e-5  # of its largest number: how far below zero roundoff of float32 may leave an eigenvalue of P
 
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
@@ -438,8 +439,9 @@ def shapes_of(declared: Any, name: str) -> Mapping[str, Shape]:
     shapes = dict(declared) if isinstance(declared, Mapping) else {name: declared}
     for key, shape in shapes.items():
         axes = shape if isinstance(shape, tuple) else (0,)
-        if not all((isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in axes):
-            raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1, not {shape!r}")
+        if not all((isinstance(n, str) and n) or (type(n) is int and 1 <= n < _LONGEST) for n in axes):
+            raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1 and below 2^31, "
+                             f"not {shape!r}")  # fmt: skip
         if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
             raise ValueError(f"{key!r} cannot name an array, which is asked for as x.name: that takes an identifier "
                              "that is no keyword of Python and does not begin with an underscore")  # fmt: skip
@@ -664,7 +666,8 @@ def _check(layer: EnergyLayer) -> None:
     }
     apart = [words for words, there in given.items() if there]
     problems = (
-        (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
+        (type(layer.shortest) is not int or not 1 <= layer.shortest < _LONGEST,
+         f"shortest is at least 1 and below 2^31, not {layer.shortest!r}"),
         (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token cannot be a mean over tokens"),
         (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy can be a mean over the batch"),
         (stated.per == "token" and layer.energy is not None and not tokens,
