@@ -91,7 +91,8 @@ print(record.verdict.value, "torch._dynamo" in sys.modules)
 
 def test_the_codes_of_a_measurement_and_of_an_implementation_are_digests_of_their_files(here: Path) -> None:
     digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
-    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
+    files = sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
+    for path in (path for path in files if path != root / "power" / "pages.py"):  # whose layout decides nothing
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     assert Code.here(None).package == digest.hexdigest()[:16]
     file = here / "mine_for_the_digest.py"
