@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -170,6 +171,12 @@ def _in_tiles(
     by_rows = by_rows and fits_rows(descent, energy, start, memory)
     usual = ROWS_TILE if by_rows else USUAL_TILE.get(start.device.type, 256)
     return TiledInteraction.of(energy, tile or usual, by_rows=by_rows)
+
+
+def usual_tile(start: Tensor) -> int:
+    """The default number of rows of a tile; deprecated since 1.1: `USUAL_TILE` has it by device."""
+    warnings.warn("usual_tile goes: read USUAL_TILE", DeprecationWarning, stacklevel=2)
+    return USUAL_TILE.get(start.device.type, 256)
 
 
 def descend(

@@ -6,6 +6,7 @@ tests of tiled attention say it of `softmax_backward`, those of roundoff of `Tor
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -74,6 +75,12 @@ def inductor_without_code(graph: Any, inputs: Any) -> Any:
 def softmax_backward(d_p: Tensor, p: Tensor) -> Tensor:
     """The gradient in the scores of p = softmax(scores) over the last axis: p (d_p - sum p d_p), of p's shape."""
     return torch._softmax_backward_data(d_p, p, -1, p.dtype)
+
+
+def standard_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from gamma distributions of these shape parameters and scale 1; deprecated since 1.1."""
+    warnings.warn("standard_gamma goes: call torch._standard_gamma", DeprecationWarning, stacklevel=2)
+    return torch._standard_gamma(shape, generator=generator)
 
 
 def set_deterministic(on: bool, *, warn_only: bool) -> None:

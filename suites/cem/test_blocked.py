@@ -16,7 +16,7 @@ from cemverify.cem import blocked
 from cemverify.cem.blocked import descend
 from cemverify.cem.energies.tiled import TiledInteraction
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
-from cemverify.cem.torch_internals import TorchDispatchMode
+from cemverify.cem.torch_internals import TorchDispatchMode, standard_gamma
 from suites.cem.helpers import generator, randn, randomised
 
 PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
@@ -194,3 +194,10 @@ def test_no_tokens_are_no_blocks_and_sizes_below_one_are_refused() -> None:
         descend(descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
     with pytest.raises(ValueError, match="unknown path 'quick'; choose from"), blocked.using("quick"):  # type: ignore[arg-type]
         pass
+
+
+def test_names_of_1_0_that_go_still_answer_and_say_so() -> None:
+    with pytest.deprecated_call():
+        assert blocked.usual_tile(torch.zeros(1)) == blocked.USUAL_TILE["cpu"]
+    with pytest.deprecated_call():
+        assert standard_gamma(torch.ones(3), torch.Generator()).shape == (3,)

@@ -131,14 +131,15 @@ class EnergyLayer:
     conservative: bool = True
     permutable: bool = False
     masked: bool | Literal["left"] = False
-    batch_invariant: bool = False
-    reference: EnergyLayer | None = None
     shortest: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     working_dtype: str = "float64"
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: ArrayName = "torch"
     domain: Domain | Mapping[str, Domain] | None = None
+    # since 1.1, behind the others, which may be given by position
+    batch_invariant: bool = False
+    reference: EnergyLayer | None = None
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()

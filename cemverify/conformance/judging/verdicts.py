@@ -80,21 +80,22 @@ class Record:
     asked_up_to: Mapping[str, int] = field(default_factory=dict)
     margin: float | None = None
     cause: str | None = None
-    key: Key | None = None
     reason: str | None = None
     counterexample: Mapping[str, Any] | None = None
     worst: Mapping[str, Any] | None = None
     part: str | None = None
     because: str | None = None
     line: Place | None = None
-    raised_at: tuple[str, int] | None = None
-    declaration: bool = False
-    ran: Sequence[Place] = ()
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None
     stated_in: str | None = None
     seconds: float = 0.0
+    # since 1.1, behind the others, which may be given by position
+    key: Key | None = None
+    raised_at: tuple[str, int] | None = None
+    declaration: bool = False
+    ran: Sequence[Place] = ()
 
     @property
     def not_enforced(self) -> bool:
