@@ -1,7 +1,5 @@
 """docs/blind-rounds.md: what each round found, and what is seen today."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

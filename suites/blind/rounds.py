@@ -1,7 +1,5 @@
 """The rounds as they lie on disk, and the implementations they describe."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Verdicts, denominators and determinism of a run."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

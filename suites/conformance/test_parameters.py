@@ -1,7 +1,5 @@
 """Layers whose parameters are other numbers in every process that imports this module."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The reference pages name everything, the first page leads to every page, and formulas and pictures are whole."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
