@@ -332,11 +332,11 @@ def energy_layer(
     reads_memory = tuple(
         name for name, f, most in maps if callable(f) and not any(_takes(f, n) for n in range(1, most + 1))
     )
+    of_state, ranges = _domains(domain, states, memories, named)
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
-        "causality" not in not_offered and causal, conservative, permutable, masked, batch_invariant, None,
-        shortest, named, working_dtype, {}, arrays, *_domains(domain, states, memories, named),
-        _samplers(draw, states, memories), reads_memory,
+        "causality" not in not_offered and causal, conservative, permutable, masked, shortest, named, working_dtype,
+        {}, arrays, of_state, batch_invariant, None, ranges, _samplers(draw, states, memories), reads_memory,
     )  # fmt: skip
     _check(layer)
     absent = unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES)) | _absent(layer)
