@@ -1,5 +1,7 @@
 """The house holds: every file is in a room, and nobody imports upward, as the page on architecture says."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The examples are correct, and the README shows the first of them."""
 
+from __future__ import annotations
+
 import os
 import re
 from pathlib import Path

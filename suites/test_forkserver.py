@@ -1,5 +1,7 @@
 """The server of workers is a fork of the command where that is safe, and elsewhere a process that starts afresh."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

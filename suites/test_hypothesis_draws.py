@@ -1,5 +1,7 @@
 """What is asked follows from the seed, and from nothing that happens to be imported."""
 
+from __future__ import annotations
+
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What multiprocessing and torch do not promise, and the code relies on, is what it was."""
 
+from __future__ import annotations
+
 import multiprocessing
 import multiprocessing.spawn
 import os

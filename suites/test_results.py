@@ -1,5 +1,7 @@
 """Result files: complete or absent, versioned, and refused in a sentence when they are not what they should be."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess

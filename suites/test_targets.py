@@ -1,5 +1,7 @@
 """Files are replaced whole, streams written through, links followed, and nothing that is read is overwritten."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket

@@ -1,5 +1,7 @@
 """What other programs take of the machine changes no limit: work is counted, and waiting for a core is not."""
 
+from __future__ import annotations
+
 import os
 import socket
 import threading

@@ -1,5 +1,7 @@
 """The benchmarks of a CPU: what they print was measured, and nothing is printed that missed its budget."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """`python -m suites.blind ask 1` tests the faults of a round; `python -m suites.blind page` writes what was found."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os

@@ -1,5 +1,7 @@
 """Asks one implementation of a round, in a process of its own."""
 
+from __future__ import annotations
+
 import resource
 import signal
 import time

@@ -1,5 +1,7 @@
 """The implementations of all rounds, by name: `cemverify check suites.blind.faults:NAME`."""
 
+from __future__ import annotations
+
 from cemverify.conformance.implementations.contract import Subject
 from suites.blind.rounds import rounds
 

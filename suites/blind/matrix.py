@@ -4,6 +4,8 @@ Each fault is put to the properties in the order of a check, what killed it befo
 every seed, with rows to spare.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """docs/blind-rounds.md: what each round found, and what is seen today."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

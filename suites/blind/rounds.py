@@ -1,5 +1,7 @@
 """The rounds as they lie on disk, and the implementations they describe."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Mapping

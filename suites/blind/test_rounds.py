@@ -1,5 +1,7 @@
 """The blind rounds can be asked: every patch fits its base, and the page is made from the answers."""
 
+from __future__ import annotations
+
 import hashlib
 import random
 from functools import cache

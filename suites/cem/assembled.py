@@ -1,5 +1,7 @@
 """Compiles our kernels for an H100, for which Triton needs no GPU, and prints how wide their loads of a row are."""
 
+from __future__ import annotations
+
 import re
 
 import triton

@@ -1,5 +1,7 @@
 """What several test files of the reference share: seeded float64 numbers, small energies, an error measure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -3,6 +3,8 @@
 cemverify check suites.cem.interpreted:mine --dtype float32
 """
 
+from __future__ import annotations
+
 import os
 
 from cemverify.cem import blocked

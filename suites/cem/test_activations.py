@@ -1,5 +1,7 @@
 """Activations and their primitives, against the integral of sigma at 30 digits."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,5 +1,7 @@
 """Beyond the paper (docs/mathematics.md §18): momentum, an eta, a P and a temperature for each step, stops, turns."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

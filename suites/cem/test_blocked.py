@@ -1,5 +1,7 @@
 """A descent by blocks is the descent: same states, same derivatives, of first and second order, in less memory."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product

@@ -1,5 +1,7 @@
 """Energies: their values against plain loops, their gradients against autograd, and how they bend."""
 
+from __future__ import annotations
+
 import math
 from itertools import product
 from typing import Any

@@ -1,5 +1,7 @@
 """ALiBi as features inside fused attention: as exact as attention without ALiBi, and taken where it is so alone."""
 
+from __future__ import annotations
+
 from typing import Any
 from unittest.mock import patch
 

@@ -1,5 +1,7 @@
 """Layers and what they are made of: preconditioners, positions, growing caches; Algorithm 1 as printed."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -3,6 +3,8 @@
 Theirs computes norms and angles in float32 even in a float64 model, so that is how far they may be apart.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

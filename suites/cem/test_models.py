@@ -1,5 +1,7 @@
 """Models: their sizes, their initial weights, and decoding token by token."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial

@@ -1,5 +1,7 @@
 """Our kernels are the formula, in float32 and bfloat16, also compiled; on a CPU Triton's interpreter runs them."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The claims ledger: every verdict follows from what its arguments came to, and changes when the statement does."""
 
+from __future__ import annotations
+
 import os
 import pkgutil
 import re

@@ -1,5 +1,7 @@
 """Verdicts on training are computed from what the studies wrote, and change when a study's file does."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

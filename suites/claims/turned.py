@@ -3,6 +3,8 @@
 A verdict that follows from the statement changes with it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction

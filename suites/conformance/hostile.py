@@ -4,6 +4,8 @@
 to a process is in `test_engine`.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import ctypes

@@ -6,6 +6,8 @@ digits; other processors round matrix products otherwise, and so they are compar
 what any constant of the derivation makes.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

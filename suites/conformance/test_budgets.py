@@ -1,5 +1,7 @@
 """Error budgets: what was derived stays as it was signed, and covers whatever order a sum is taken in."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Callable, Sequence

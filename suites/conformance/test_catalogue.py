@@ -1,5 +1,7 @@
 """Every property of the catalogue: asked of --implementation (the reference by default), explained, on the page."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

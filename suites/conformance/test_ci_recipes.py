@@ -1,5 +1,7 @@
 """The action and the recipes of docs/ci.md, run as they stand against a tiny implementation with one known fault."""
 
+from __future__ import annotations
+
 import configparser
 import os
 import re

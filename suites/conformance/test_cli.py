@@ -1,5 +1,7 @@
 """The command line, as its user meets it."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

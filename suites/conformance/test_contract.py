@@ -1,5 +1,7 @@
 """Kinds of implementation, absences, array kinds and adapters."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import threading

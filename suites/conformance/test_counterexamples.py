@@ -1,5 +1,7 @@
 """What a violation leaves behind asks the same again: by the property, and by a script of its own."""
 
+from __future__ import annotations
+
 import importlib
 import io
 import json

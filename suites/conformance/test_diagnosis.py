@@ -1,5 +1,7 @@
 """Violations are told by their cause: grouped, the most fundamental first, with a place, a case and a command."""
 
+from __future__ import annotations
+
 import json
 import re
 import sys

@@ -1,5 +1,7 @@
 """Energy layers: what they declare, what is then asked of them, and what a violation says."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Verdicts, denominators and determinism of a run."""
 
+from __future__ import annotations
+
 import gc
 import itertools
 import os

@@ -1,5 +1,7 @@
 """Adapters with one mistake, which their first call shows, and some whose mistake it must not hide."""
 
+from __future__ import annotations
+
 import ctypes
 import time
 from dataclasses import replace

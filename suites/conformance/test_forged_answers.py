@@ -1,5 +1,7 @@
 """What an implementation's process sends instead of answers never holds, and is never the verifier's fault."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

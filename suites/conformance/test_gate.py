@@ -1,5 +1,7 @@
 """The gate: what got worse than a baseline fails, as do new violations, stale entries and what a pin enforces."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import replace

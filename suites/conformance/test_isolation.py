@@ -1,5 +1,7 @@
 """A hostile implementation gets a typed verdict for the property under way, and the run goes on."""
 
+from __future__ import annotations
+
 import json
 import multiprocessing
 import re

@@ -1,5 +1,7 @@
 """No verdict hangs on a sentence: with nonsense in the place of every text, the same is found and accepted."""
 
+from __future__ import annotations
+
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The part that a violation names is the part that is wrong, and mistakes that are easy to make are named."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping
 from dataclasses import replace

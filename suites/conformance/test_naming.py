@@ -1,5 +1,7 @@
 """An implementation is named by module, by file or by an installed name; a wrong name gets a helpful sentence."""
 
+from __future__ import annotations
+
 import re
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Layers whose every token is a step: what a declaration means, and what is refused or found."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

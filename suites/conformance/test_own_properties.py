@@ -1,5 +1,7 @@
 """Properties that users state themselves are judged like those of the catalogue, and never taken for them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

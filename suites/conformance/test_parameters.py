@@ -1,5 +1,7 @@
 """Layers whose parameters are other numbers in every process that imports this module."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """Questions: of all pairs of options, contexts and sizes; and what is shrunk is still a case of its property."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

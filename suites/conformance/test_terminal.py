@@ -1,5 +1,7 @@
 """What a run looks like on a terminal of any width, in a pipe, and in colours."""
 
+from __future__ import annotations
+
 import io
 import re
 from dataclasses import replace

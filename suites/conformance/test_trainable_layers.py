@@ -1,5 +1,7 @@
 """What training needs of an energy layer, whatever its step: right derivatives, and parameters that matter."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

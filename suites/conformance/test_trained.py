@@ -1,5 +1,7 @@
 """A trained layer: its weights come from a file, its states from the model, its numbers from the weights."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Whatever a process writes into its socket is an answer of the declared type, or a fault, in time."""
 
+from __future__ import annotations
+
 import json
 import math
 import socket

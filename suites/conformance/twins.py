@@ -1,5 +1,7 @@
 """A right layer beside a faulty twin: what holds of one is violated by the other, for its cause."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 Each declares a quadratic energy and takes a step that is half as long again as it must be, or worse.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from cemverify import energy_layer, implementation

@@ -1,5 +1,7 @@
 """The code blocks of a page, as a Markdown parser sees them."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from functools import cache

@@ -1,5 +1,7 @@
 """Pages followed to the letter: their files are written, their commands run, and what they show is printed."""
 
+from __future__ import annotations
+
 import importlib
 import os
 from pathlib import Path

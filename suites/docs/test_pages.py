@@ -10,6 +10,8 @@ Commands are not run but read, options and all, by the parser of the program. Wh
 their own: `suites/docs/test_followed.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
+from __future__ import annotations
+
 import configparser
 import json
 import re

@@ -1,5 +1,7 @@
 """The reference pages name everything, the first page leads to every page, and formulas and pictures are whole."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from pathlib import Path

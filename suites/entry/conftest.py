@@ -1,5 +1,7 @@
 """The folder in which commands are typed and abused, made once for all tests of this room."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The folder in which commands are abused: sound files of each kind that is read, and files that none can read."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -5,6 +5,8 @@ wrong, and no traceback; nothing that was there is changed, what it writes is wh
 a terminal.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json

@@ -1,5 +1,7 @@
 """Whatever every command is given, it keeps the rule; arguments are drawn from the parsers themselves."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import subprocess

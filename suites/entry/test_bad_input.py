@@ -1,5 +1,7 @@
 """Whatever is typed, the answer to what makes no sense is one sentence and exit code 2: one row for each input."""
 
+from __future__ import annotations
+
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path

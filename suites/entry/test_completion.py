@@ -1,5 +1,7 @@
 """The Tab key completes commands, options, ids and implementations, and does not wait for torch."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -4,6 +4,8 @@ Each row is a file and who reads it, as a command line or called as its command 
 end in a traceback, in a reader that does not come back, or in an output that is half written.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import json

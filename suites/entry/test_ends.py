@@ -1,5 +1,7 @@
 """However a command ends, by a signal, by what the system denies or at a sealed store, it says so and tidies up."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal

@@ -1,5 +1,7 @@
 """`cemverify check --watch`, as its user meets it: a save, a file broken for a moment, an editor that renames."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

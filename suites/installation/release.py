@@ -5,6 +5,8 @@ heading "Unreleased" of the change log, the catalogue that becomes final, and fr
 docs/release.md says what has to hold before.
 """
 
+from __future__ import annotations
+
 import argparse
 import re
 import sys

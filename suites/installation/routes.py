@@ -1,5 +1,7 @@
 """What pages tell newcomers to type: three ways in, README's layer and the tutorial, with the files they show."""
 
+from __future__ import annotations
+
 from suites.docs.blocks import TUTORIAL as SHOWN
 from suites.docs.blocks import blocks
 from suites.installation.trials import Trial

@@ -1,5 +1,7 @@
 """What other systems run: a covering part of the commands where nothing that only Linux or Unix gives can be used."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """Files that name the version name the same and change together; what is built of a clone is whole."""
 
+from __future__ import annotations
+
 import io
 import re
 import tarfile

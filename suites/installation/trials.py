@@ -4,6 +4,8 @@
 every Python and torch. Exit code 0 if everything went as it should, 1 if not.
 """
 
+from __future__ import annotations
+
 import os
 import platform
 import subprocess

@@ -6,6 +6,8 @@ and pipx run it without an installation, as `uvx` and `pipx run` do. Exit code 0
 not.
 """
 
+from __future__ import annotations
+
 import argparse
 import gzip
 import hashlib

@@ -1,5 +1,7 @@
 """Colours as readers see them."""
 
+from __future__ import annotations
+
 
 def contrast(one: str, other: str) -> float:
     """WCAG's contrast ratio of two colours, each as "#rrggbb"."""

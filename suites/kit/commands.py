@@ -1,5 +1,7 @@
 """Commands called in this process, as their users would call them."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

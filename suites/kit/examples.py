@@ -1,5 +1,7 @@
 """The layers that the documentation shows, each with a mistake: their texts, for files that commands judge."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

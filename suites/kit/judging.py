@@ -1,5 +1,7 @@
 """Judged implementations: one property asked here, a run in worker processes, a mutant by its name."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from functools import cache

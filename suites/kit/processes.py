@@ -1,5 +1,7 @@
 """Processes that can be interrupted, wherever the tests run, and what is left of them."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time

@@ -1,5 +1,7 @@
 """The project's own source, each file parsed once."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Correct implementations, written in other ways than the reference, are never called wrong."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pytest

@@ -1,5 +1,7 @@
 """Injection: the mutants' faults, put into implementations that were written by others."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The matrix of mutants and properties: what is asked, what is written, and that a stopped run spoils nothing."""
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Detection: every mutant is killed by its property for its cause, and every property has a mutant to kill."""
 
+from __future__ import annotations
+
 from fnmatch import fnmatchcase
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Detection power: intervals that are exact, sentences for slips, and a page that says what was measured."""
 
+from __future__ import annotations
+
 import hashlib
 import subprocess
 import sys

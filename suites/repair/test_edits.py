@@ -1,5 +1,7 @@
 """Single edits of a text: the ones that mend a usual mistake are among them, and the rest of the text stays."""
 
+from __future__ import annotations
+
 import ast
 from typing import Any
 

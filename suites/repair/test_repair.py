@@ -1,5 +1,7 @@
 """`cemverify repair`, as its user meets it: mistakes in right layers are mended, and nothing else is offered."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -3,6 +3,8 @@
 `python -m suites.reports.examples` makes the stored ones again.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir

@@ -1,5 +1,7 @@
 """Comparisons: 0 if nothing got worse, 1 if something did, which is named, 2 if they cannot be compared."""
 
+from __future__ import annotations
+
 import copy
 import json
 from collections.abc import Callable, Mapping

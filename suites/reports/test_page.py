@@ -1,5 +1,7 @@
 """The page: the answer first, nothing from outside, text stays text, and readers of all kinds find their way."""
 
+from __future__ import annotations
+
 import re
 from html.parser import HTMLParser
 from importlib import resources

@@ -1,5 +1,7 @@
 """Pictures: one statement each, well-formed SVG without scripts or fonts to fetch, and the data beside them."""
 
+from __future__ import annotations
+
 import csv
 import io
 import re

@@ -1,5 +1,7 @@
 """What the README and docs/results show is what the commands print, draw and write."""
 
+from __future__ import annotations
+
 import math
 import re
 import shutil

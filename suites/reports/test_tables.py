@@ -1,5 +1,7 @@
 """Tables: every format says the same, and a damaged file is named, not shown."""
 
+from __future__ import annotations
+
 import csv
 import io
 import re

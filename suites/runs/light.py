@@ -1,5 +1,7 @@
 """Cells that cost nothing, for tests of the store. Without torch, so that a process starts quickly."""
 
+from __future__ import annotations
+
 import os
 import random
 import time

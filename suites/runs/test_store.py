@@ -1,5 +1,7 @@
 """The run store: cells are named by what decides them, kept whole or not at all, and computed once."""
 
+from __future__ import annotations
+
 import io
 import json
 import os

@@ -1,5 +1,7 @@
 """Questions around numbers: inside the contract, with the quantity that was meant, and decided by the seed."""
 
+from __future__ import annotations
+
 from collections import Counter
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What was reached: recorded property by property, summed up, told in every report; odd code is judged as ever."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What is read of an implementation's own code: its files, lines and numbers; and the sentence where that fails."""
 
+from __future__ import annotations
+
 import importlib
 import sys
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """`cemverify init` writes correct files that can be used at once, and overwrites nothing; `cemverify demo` works."""
 
+from __future__ import annotations
+
 import configparser
 import importlib
 import re
