@@ -423,21 +423,16 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
         elif code:
             last = (text.strip().splitlines() or ["it printed nothing"])[-1]
             note(f"{name}: failed after {took:.0f} s: {last}")
-            _note_failure(folder, stage, device_, last)
+            before = read_stage(folder, name)
+            if before is not None and before["tables"]:  # what it had found is kept
+                envelope.write(_file(folder, name), {**before, "failed": last})
+            else:
+                setting, why = Setting(device_, 0, folder), Findings(skipped=f"it failed: {last}")
+                _write_stage(folder, stage, setting, why, time.monotonic(), finished=False)
         else:
             content = read_stage(folder, name)
             skipped = None if content is None else content["skipped"]
             note(f"{name}: skipped, {skipped}" if skipped else f"{name}: done in {took:.0f} s")
-
-
-def _note_failure(folder: Path, stage: Stage, device_: str, why: str) -> None:
-    """Keeps what a failed stage had found, and says that it failed."""
-    before = read_stage(folder, stage.name)
-    if before is not None and before["tables"]:
-        envelope.write(_file(folder, stage.name), {**before, "failed": why})
-        return
-    setting = Setting(device_, 0, folder)
-    _write_stage(folder, stage, setting, Findings(skipped=f"it failed: {why}"), time.monotonic(), finished=False)
 
 
 # --- the result -------------------------------------------------------------------------------------

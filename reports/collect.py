@@ -31,7 +31,10 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     """
     results: dict[Path, ResultFile] = {}
     for path in paths:
-        for file in _results_in(path) if path.is_dir() else [path]:
+        files = [file for file in sorted(path.rglob("*.json")) if _is_ours(file)] if path.is_dir() else [path]
+        if not files:
+            raise ResultError(f"no result file in {path}: none of its *.json has the schema {envelope.SCHEMA!r}")
+        for file in files:
             content = envelope.read(file)  # before its path is resolved, which a loop of links does not survive
             results.setdefault(file.resolve(), ResultFile(file, content, _origin(content)))
     return list(results.values())
@@ -46,13 +49,6 @@ def tables_of(source: ResultFile, fold: bool, narrow: bool = False) -> list[Shee
 def complete(source: ResultFile) -> AbstractContextManager[None]:
     """A context for whatever reads the content of a result: what the file lacks becomes a sentence."""
     return envelope.complete(source.path, source.content)
-
-
-def _results_in(folder: Path) -> list[Path]:
-    files = [file for file in sorted(folder.rglob("*.json")) if _is_ours(file)]
-    if not files:
-        raise ResultError(f"no result file in {folder}: none of its *.json has the schema {envelope.SCHEMA!r}")
-    return files
 
 
 def _is_ours(file: Path) -> bool:

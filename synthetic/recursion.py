@@ -22,9 +22,8 @@ from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES, OF_SEQUENCES
-from synthetic.studies.recursion.estimate import estimate
 from synthetic.studies.recursion.findings import measured, study
-from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, estimate
 from synthetic.studies.recursion.rows import named
 from synthetic.studies.recursion.tables import sheets
 from synthetic.studies.recursion.worth import sentences as worths

@@ -1,9 +1,10 @@
-"""What a study measured, as the claims ledger reads it: figures beside the page, and no verdict (kind "readings")."""
+"""What the claims ledger reads of a study (kind "readings"): figures, and how the paper's statements fare in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
@@ -46,3 +47,24 @@ def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, 
     ]
     table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
     return result("readings", maker, [table], payload)
+
+
+# --- statements of the paper --------------------------------------------------------------------------
+
+
+Reading = Literal["agrees", "disagrees", "undecided", "not asked"]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the paper and how it fares here."""
+
+    text: str  # what the paper says
+    found: str  # what was found
+    reading: Reading  # whether that agrees
+
+
+def shown_statements(read: Sequence[Statement]) -> Table:
+    """The statements as a table."""
+    columns = ("the paper", "here", "reading")
+    return Table("The paper's statements", columns, [[s.text, s.found, s.reading] for s in read])

@@ -13,7 +13,7 @@ from synthetic.studies.engine import report
 from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.designs import parameters
 from synthetic.studies.engine.pages import ratio_dots
-from synthetic.studies.engine.statements import shown_statements
+from synthetic.studies.engine.readings import shown_statements
 from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import Tuned
 from synthetic.studies.paper import statements

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
 from synthetic.studies.engine.comparisons import MARGIN, family
-from synthetic.studies.engine.statements import Reading, Statement
+from synthetic.studies.engine.readings import Reading, Statement
 from synthetic.studies.engine.tuning import StudyState
 from synthetic.studies.paper.rows import ALIBI, ATTENTION, FULL, MLP, ROTARY, Key
 from synthetic.studies.paper.summary import Optimum, between, tuned

@@ -16,8 +16,7 @@ from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
 from synthetic.studies.engine.conduct import Course, Payload, WantedCells, together
 from synthetic.studies.engine.rates import rate, wanted, within
-from synthetic.studies.engine.readings import measured_ratio
-from synthetic.studies.engine.statements import Statement
+from synthetic.studies.engine.readings import Statement, measured_ratio
 from synthetic.studies.recursion.cells import (
     ModelCell,
     RunRecord,
@@ -117,7 +116,11 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
         summary = summarise(records, runs, rest, lambda c: cost_of(c.spec, config.dimensions, config.sequence))
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
-        notes += _notes(prior, records)
+        if objection := _difficulty(records).objection:
+            leak = "a model that does well on it gives away a leak"
+            notes.append(f"{prior} is a negative control, {objection}: {leak}")
+        if jitter := max(record.jitter for record in records):
+            notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor knows of it")
     # of functions from context the paper says nothing
     statements = [] if config.sequence else [asdict(statement) for statement in read({"rows": rows})]
     return {"inputs": config.dimensions, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
@@ -132,16 +135,6 @@ def admit(config: RecursionConfig, payloads: Payloads) -> None:
 
 def _difficulty(tasks: Sequence[TaskRecord]) -> Difficulty:
     return average([Difficulty(t.floor, t.scores["ridge"].expected, t.prior_std) for t in tasks])
-
-
-def _notes(prior: str, tasks: Sequence[TaskRecord]) -> list[str]:
-    """Warnings about tasks on which a comparison of models would compare noise."""
-    notes = []
-    if objection := _difficulty(tasks).objection:
-        notes.append(f"{prior} is a negative control, {objection}: a model that does well on it gives away a leak")
-    if jitter := max(t.jitter for t in tasks):
-        notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor knows of it")
-    return notes
 
 
 def entry(prior: str, row: Predictor) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cemverify.results.envelope import Table
 from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture, paragraph
-from synthetic.studies.engine.statements import Statement, shown_statements
+from synthetic.studies.engine.readings import Statement, shown_statements
 from synthetic.studies.recursion import pictures
 from synthetic.studies.recursion.rows import Family, by_depth, priors
 from synthetic.studies.recursion.tables import headline, of_drawn, of_others, of_rates, of_trainings, on_the_page
