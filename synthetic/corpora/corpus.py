@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +29,7 @@ from synthetic.corpora.tokens import AGAIN, ON_DISK, Tokens, read_tokens
 FORMAT = 3  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
+COUNTS = ("tokens", "bytes", "documents")  # of a part, in corpus.json
 
 
 @dataclass(frozen=True)
@@ -44,31 +45,6 @@ class CorpusPart:
     def tokens_per_byte(self) -> float:
         """The factor from bits per token to bits per byte."""
         return len(self.tokens) / self.bytes
-
-
-@dataclass(frozen=True)
-class PartDescription:
-    """The description of a part in corpus.json."""
-
-    sha256: str  # of its tokens, as hexadecimal digits
-    # tokens, bytes, documents: as of the part
-    tokens: int
-    bytes: int
-    documents: int
-
-    @classmethod
-    def of(cls, content: Any) -> PartDescription:
-        """The description that was read from corpus.json.
-
-        Raises:
-            KeyError, TypeError, ValueError: the description is damaged.
-        """
-        read = cls(**{f.name: content[f.name] for f in fields(cls)})
-        if any(type(count) is not int or count < 1 for count in (read.tokens, read.bytes, read.documents)):
-            raise ValueError("each part needs at least one token, byte and document")
-        if type(read.sha256) is not str:
-            raise TypeError("each part needs a checksum")
-        return read
 
 
 @dataclass(frozen=True)
@@ -137,9 +113,9 @@ def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
                 os.utime(aside)  # a recent time tells other processes that this folder is in use
             note(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
         described = {part: writer.finish() for part, writer in writers.items()}
-    if empty := [part for part in PARTS if not described[part].tokens]:
+    if empty := [part for part in PARTS if not described[part]["tokens"]]:
         raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
-    manifest: dict[str, Any] = {part: asdict(description) for part, description in described.items()}
+    manifest: dict[str, Any] = {part: described[part] for part in PARTS}
     manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
     (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
@@ -165,24 +141,39 @@ class _Writer:
         self.bytes += len(document.content)
         self.documents += 1
 
-    def finish(self) -> PartDescription:
+    def finish(self) -> dict[str, Any]:
         self.file.flush()
         os.fsync(self.file.fileno())
-        return PartDescription(self.hashed.hexdigest(), self.tokens, self.bytes, self.documents)
+        counts = (self.tokens, self.bytes, self.documents)
+        return {"sha256": self.hashed.hexdigest(), **dict(zip(COUNTS, counts, strict=True))}
 
 
 def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
     path = folder / "corpus.json"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        described = {part: PartDescription.of(manifest[part]) for part in PARTS}
+        described = {part: _described(manifest[part]) for part in PARTS}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
     parts = {
-        part: CorpusPart(read_tokens(folder / f"{part}.tokens", d.tokens, d.sha256), d.bytes, d.documents)
-        for part, d in described.items()
+        part: CorpusPart(read_tokens(folder / f"{part}.tokens", tokens, sha256), *counts)
+        for part, (sha256, tokens, *counts) in described.items()
     }
-    hashed = hashlib.sha256("".join(f"{part} {content.sha256}" for part, content in described.items()).encode())
+    hashed = hashlib.sha256("".join(f"{part} {sha256}" for part, (sha256, *_) in described.items()).encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
+
+
+def _described(content: Any) -> tuple[str, int, int, int]:
+    """The checksum of a part, and how many tokens, bytes and documents it has, as corpus.json says.
+
+    Raises:
+        KeyError, TypeError, ValueError: the description is damaged.
+    """
+    tokens, size, documents = counts = [content[name] for name in COUNTS]
+    if any(type(count) is not int or count < 1 for count in counts):
+        raise ValueError("each part needs at least one token, byte and document")
+    if type(content["sha256"]) is not str:
+        raise TypeError("each part needs a checksum")
+    return content["sha256"], tokens, size, documents
