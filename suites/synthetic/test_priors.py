@@ -80,12 +80,6 @@ def test_the_variances_are_the_diagonal_of_the_covariance(text: str) -> None:
     torch.testing.assert_close(variances, dense(text, x).diagonal(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in SINGLE if name not in ("linear", "modulated", "changepoint")])
-def test_named_priors_have_variance_one(name: str) -> None:
-    K = dense(name, points(50, 10))
-    torch.testing.assert_close(K.diagonal(), torch.ones(50, dtype=torch.float64), rtol=0, atol=1e-7)
-
-
 def test_covariances_do_not_depend_on_how_points_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(100, 10)
     for text in ("matern12", "gibbs", "rbf + linear"):
