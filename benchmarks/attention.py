@@ -58,9 +58,6 @@ class Shape:
     dim: int
     heads: int
 
-    def __str__(self) -> str:
-        return f"J = {self.tokens:,}, B = {self.batch}, D = {self.dim}, K = {self.heads}"
-
 
 BASELINE = "MHA"
 FEW = 256  # tokens that error budgets are measured on: the fewest for which a layer leaves the formula

@@ -16,12 +16,6 @@ def headline(content: Mapping[str, Any]) -> str:
     return sentence
 
 
-def largest(mutant: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The figures of a mutant at its largest budget."""
-    largest_budget: Mapping[str, Any] = max(mutant["budgets"], key=lambda budget: budget["examples"])
-    return largest_budget
-
-
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
     """The families with their weakest mutant; not folded, every mutant."""
     mutants: dict[str, list[Mapping[str, Any]]] = {}
@@ -29,7 +23,8 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
         mutants.setdefault(mutant["family"], []).append(mutant)
     rows = []
     for entry in content["families"]:
-        weakest = min(map(largest, mutants.get(entry["family"], [])), key=lambda b: b["probability"], default=None)
+        largest = [max(m["budgets"], key=lambda b: b["examples"]) for m in mutants.get(entry["family"], [])]
+        weakest = min(largest, key=lambda b: b["probability"], default=None)
         rows.append([entry["family"], entry["killed"], entry["total"], _probability(weakest)])
     columns = (*map(Column, ("family", "killed", "mutants")), Column("least detection, 95 % interval", "%"))
     tables = [Sheet("Faults caught, by family", columns, [Group("", rows)])]

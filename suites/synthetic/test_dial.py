@@ -38,7 +38,7 @@ from synthetic.studies.engine.tuning import StudyState, Tuned, study
 from synthetic.studies.fixed_memory import STUDY as OF_MEMORY
 from synthetic.studies.fixed_memory.conclusion import answered, read
 from synthetic.studies.fixed_memory.conclusion import summarise as summarise_memory
-from synthetic.studies.fixed_memory.rows import Key
+from synthetic.studies.fixed_memory.rows import MEMORIES, Key
 from synthetic.training.frames import tiny_dims
 from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.steps import steps_taken
@@ -316,7 +316,8 @@ def test_nothing_is_compared_before_the_last_training_that_judges() -> None:
     assert "53 of the 54 trainings that judge are there" in " ".join(text.split())
     assert not re.search(r"\d\.\d{4} \[", text)
     assert read(whole).figures["verdict"]["word"] == "refreshed is better"
-    assert len(summarise_memory(six_seeds, whole.state).memories) == 2
+    pairs = summarise_memory(six_seeds, whole.state).pairs
+    assert [pair.keys for pair in pairs[:2]] == [(refreshed, fixed) for fixed, refreshed, _ in MEMORIES]
 
 
 def test_rates_are_the_minimum_of_the_parabola_and_not_rounded() -> None:

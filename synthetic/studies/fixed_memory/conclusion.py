@@ -36,23 +36,18 @@ class MemorySummary:
     """The study in short."""
 
     answer: Answer  # to what a fixed memory costs
-    memories: tuple[Compared, ...]  # the refreshed over the fixed, at each step size
-    further: tuple[Compared, ...]  # all other comparisons
+    # the refreshed over the fixed, at each step size, and then all other comparisons; () before the look
+    pairs: tuple[Compared, ...]
     # judged, to_judge: trainings that judge, done and in all
     judged: int
     to_judge: int
-
-    @property
-    def pairs(self) -> tuple[Compared, ...]:
-        """All comparisons; () before the look."""
-        return *self.memories, *self.further
 
 
 def summarise(plan: Plan, state: StudyState) -> MemorySummary:
     """Compares the rows as the plan says, once all are judged and not before."""
     judged, to_judge = sum(len(tuned.records) for tuned in state.rows), len(plan.rows) * plan.seeds
     if judged < to_judge:
-        return MemorySummary("not yet", (), (), judged, to_judge)
+        return MemorySummary("not yet", (), judged, to_judge)
     memories = [(refreshed, fixed) for fixed, refreshed, _ in MEMORIES]
     further = [(several, one) for fixed, refreshed, one in MEMORIES for several in (fixed, refreshed)]
     further += [
@@ -65,7 +60,7 @@ def summarise(plan: Plan, state: StudyState) -> MemorySummary:
     further.append((Key.TIED, Key.LLAMA))
     # two families: what is said of the memories does not depend on how much else is compared
     first, second = (family(state.compared(keys)) for keys in (memories, further))
-    return MemorySummary(answered(first), tuple(first), tuple(second), judged, to_judge)
+    return MemorySummary(answered(first), (*first, *second), judged, to_judge)
 
 
 def answered(memories: Sequence[Compared]) -> Answer:
