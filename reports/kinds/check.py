@@ -74,41 +74,26 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
     """One row for each property; folded, one for all of a family that hold, and one for all that are not offered."""
     rows: list[Sequence[Entry]] = []
     for name, entries in families(content).items():
-        if not fold:
-            rows += [_row(entry) for entry in entries]
-            continue
-        rows += [_row(entry) for entry in entries if entry["verdict"] not in ("holds", "not offered")]
-        for verdict in ("holds", "not offered"):
-            alike = [entry for entry in entries if entry["verdict"] == verdict]
-            rows += [_folded(name, alike)] if len(alike) > 1 else [_row(entry) for entry in alike]
+        alone = [entry for entry in entries if not fold or entry["verdict"] not in ("holds", "not offered")]
+        rows += [_line(entry["id"], [entry]) for entry in alone]
+        for verdict, word in (("holds", "hold"), ("not offered", "not offered")) if fold else ():
+            if alike := [entry for entry in entries if entry["verdict"] == verdict]:
+                rows.append(_line(f"{name}: {len(alike)} {word}" if alike[1:] else alike[0]["id"], alike))
     return [Sheet(f"Properties of {content['implementation']}", _COLUMNS, [Group("", rows)], _LEGEND if fold else "")]
 
 
-def _row(entry: Mapping[str, Any]) -> list[Entry]:
-    run = entry["verdict"] != "not offered"
-    return [
-        entry["id"],
-        entry["verdict"],
-        entry["examples"] if run else None,
-        Quantity(entry["share_telling"]) if run else None,
-        entry["discarded"] if run else None,
-        Quantity(entry["margin"]),
-        entry.get("part", ""),
-        str(entry.get("reason") or "").partition("\n")[0],
-    ]
-
-
-def _folded(name: str, alike: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    hold = alike[0]["verdict"] == "holds"
+def _line(name: str, alike: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """A property, or several that have the same verdict."""
+    first, run, alone = alike[0], alike[0]["verdict"] != "not offered", len(alike) == 1
     margins = [entry["margin"] for entry in alike if entry["margin"] is not None]
     shares = [entry["share_telling"] for entry in alike if entry["share_telling"] is not None]
     return [
-        f"{name}: {len(alike)} {'hold' if hold else 'not offered'}",
-        alike[0]["verdict"],
-        sum(entry["examples"] for entry in alike) if hold else None,
-        Quantity(min(shares, default=None)) if hold else None,
-        sum(entry["discarded"] for entry in alike) if hold else None,
-        Quantity(max(margins, default=None)) if hold else None,
-        "",
-        "",
+        name,
+        first["verdict"],
+        sum(entry["examples"] for entry in alike) if run else None,
+        Quantity(min(shares, default=None)) if run else None,
+        sum(entry["discarded"] for entry in alike) if run else None,
+        Quantity(max(margins, default=None)),
+        first.get("part", "") if alone else "",
+        str(first.get("reason") or "").partition("\n")[0] if alone else "",
     ]
