@@ -277,11 +277,9 @@ def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> 
     return {"rows": entries, "tasks": [{"prior": prior, "sampling": "exact"}], "made_by": made}
 
 
-def tables_by_title(rows: Sequence[Predictor]) -> dict[str, Table]:
-    """The tables of the rows, by a word of their titles."""
-    tables = [as_table(sheet) for sheet in sheets(content_of(rows))]
-    words = ("mean [95 % interval]", "against CEM", "root mean square", "with T' steps", "stop by energy")
-    return {word: table for word in words for table in tables if word in table.title}
+def tables_of_rows(rows: Sequence[Predictor]) -> dict[str, Table]:
+    """The tables of the rows, by their names."""
+    return {sheet.name: as_table(sheet) for sheet in sheets(content_of(rows))}
 
 
 def by_name(rows: Sequence[Predictor]) -> dict[str, Any]:
@@ -345,7 +343,7 @@ def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did()
     rows = summarise(TASKS, {contender: {1e-2: broken}})
     row = by_name(rows)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
-    table = tables_by_title(rows)["mean [95 % interval]"]
+    table = tables_of_rows(rows)["errors"]
     assert any("diverged 1/8" in str(cell) for line in table.rows for cell in line)
 
 
@@ -600,9 +598,9 @@ def test_rows_are_found_whatever_their_titles_say() -> None:
 
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
     rows = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
-    assert "p (Holm)" in tables_by_title(rows)["mean [95 % interval]"].columns
+    assert "p (Holm)" in tables_of_rows(rows)["errors"].columns
     few = rows_of(dict.fromkeys(cem((1, 2)), 1.0), TASKS[:3])
-    assert "p (Holm)" not in tables_by_title(few)["mean [95 % interval]"].columns
+    assert "p (Holm)" not in tables_of_rows(few)["errors"].columns
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -659,8 +657,8 @@ def test_stops_are_told_as_means_over_functions() -> None:
         for i, r in enumerate(runs_of(1.0))
     ]
     (row,) = (r for r in summarise(TASKS, {shallow: {1e-2: stopped}}) if r.runs)
-    assert tables_by_title([row])["stop by energy"].rows[0][2] == "0.4500 (4.5)"
-    assert "stop by energy" not in tables_by_title(rows_of({shallow: 1.0}))
+    assert tables_of_rows([row])["stops"].rows[0][2] == "0.4500 (4.5)"
+    assert "stops" not in tables_of_rows(rows_of({shallow: 1.0}))
 
 
 # --- replicates that are trained together are trained as if each were alone ---------------------------
