@@ -9,14 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from benchmarks.measuring import MOVED, causal_flops, forget_peak, gigabytes, moved, peak, seeded
 from cemverify.cem import blocked, presets
@@ -26,7 +25,8 @@ from cemverify.results.envelope import Table
 from synthetic.training.cost import cost_of, on_meta, parameters
 from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import Machine, peak_memory, synchronise
-from synthetic.training.training import surprisals
+from synthetic.training.recipe import Recipe
+from synthetic.training.training import nats, surprisals
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
         steps: at most. seconds: no further step is begun after that.
     """
     flops = training_flops(contender.model, context) * batch * context
+    recipe = Recipe(steps, batch, context, precision="bfloat16" if device.startswith("cuda") else "float32")
     measured = Step(contender, batch, context, flops, (), None)
     try:
         machine = Machine(device, contender.compiled)
@@ -103,7 +104,9 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
         for i in range(steps + 1):
             synchronise(device)
             began = time.perf_counter()
-            loss(model, tokens, contender.path, machine.fused(surprisals)).backward()  # type: ignore[no-untyped-call]
+            with nullcontext() if contender.path is None else blocked.using(contender.path):
+                loss = nats(model, tokens, recipe, machine.fused(surprisals)).mean()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             optimiser.zero_grad()
             synchronise(device)
@@ -131,20 +134,6 @@ def _alone(contender: Contender, batch: int, context: int, steps: int, seconds: 
     before = peak_memory("cpu")
     step = measure(contender, batch=batch, context=context, device="cpu", steps=steps, seconds=seconds)
     return replace(step, peak=peak_memory("cpu") - before)
-
-
-def loss(
-    model: nn.Module,
-    tokens: Tensor,
-    path: blocked.Path | None = None,
-    of: Callable[[Tensor, Tensor], Tensor] = surprisals,
-) -> Tensor:
-    """The mean of -log p(next token) over tokens (B, J+1), in nats; products in bfloat16 on a GPU."""
-    kind = tokens.device.type
-    by = nullcontext() if path is None else blocked.using(path)
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"), by:
-        logits = model(tokens[:, :-1])
-    return of(logits, tokens[:, 1:]).mean()
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:

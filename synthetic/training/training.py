@@ -163,8 +163,8 @@ def update(
 def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machine = HERE) -> Tensor:
     """Bits per token of each window: windows (W, J+1) -> (W,) of float64 on the CPU."""
     share = max(1, recipe.batch // recipe.accumulate)
-    nats = [_nats(model, chunk.to(machine.device), recipe, surprisals) for chunk in torch.split(windows, share)]
-    return torch.cat(nats).double().mean(1).cpu() / math.log(2)
+    scored = [nats(model, chunk.to(machine.device), recipe, surprisals) for chunk in torch.split(windows, share)]
+    return torch.cat(scored).double().mean(1).cpu() / math.log(2)
 
 
 def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
@@ -194,7 +194,7 @@ def autocast(recipe: Recipe, device: str) -> torch.autocast:
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16")
 
 
-def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def nats(model: nn.Module, tokens: Tensor, recipe: Recipe, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least.
 
     Args:
@@ -219,7 +219,7 @@ def _backward(model: nn.Module, tokens: Tensor, recipe: Recipe, machine: Machine
     total = torch.zeros((), device=machine.device, dtype=torch.float64)
     passes = tokens.to(machine.device, non_blocking=True).chunk(recipe.accumulate)
     for chunk in passes:
-        loss = _nats(model, chunk, recipe, machine.fused(surprisals)).mean() / len(passes)
+        loss = nats(model, chunk, recipe, machine.fused(surprisals)).mean() / len(passes)
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     return total
