@@ -105,11 +105,6 @@ def tiny_frame(vocabulary: int, dims: paper.Size = TINY_SIZE) -> Frame:
     return Frame(dims, vocabulary, dims.dim**-0.5)
 
 
-def tiny_recipe() -> Recipe:
-    """Half a million bytes in small batches: 17 to 45 seconds a model on one CPU core."""
-    return Recipe(steps=1000, batch=8, context=64, learning_rate=4e-3)
-
-
 def paper_recipe(size: str) -> Recipe:
     """Table 2 in bfloat16, for 20 tokens to each parameter of Llama (Hoffmann et al. 2022), in all models alike."""
     batch, context = 128, paper.CONTEXT
