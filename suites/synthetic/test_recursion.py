@@ -286,12 +286,7 @@ def by_name(rows: Sequence[Predictor]) -> dict[str, Any]:
     return {row.name: row for row in rows}
 
 
-def test_the_rate_is_chosen_on_the_points_held_out_and_marked_at_an_edge() -> None:
-    contender = cem((1,))[0]
-    rates = {1e-3: runs_of(3.0), 1e-2: runs_of(2.0), 1e-1: runs_of(1.0)}
-    (row,) = [r for r in summarise(TASKS, {contender: rates}) if r.contender]
-    assert (row.learning_rate, row.at_edge) == (1e-1, True)
-    assert choose_rate({1e-3: [run(0.1, held_out=0.3)], 1e-2: [run(0.2, held_out=0.2)]}) == 1e-2
+def test_a_rate_at_which_a_run_diverged_is_not_chosen() -> None:
     assert choose_rate({1e-2: [run(0.5), run(0.5)], 1e-1: [run(0.1), run(0.1, diverged_at=3)]}) == 1e-2
 
 
