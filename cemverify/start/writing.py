@@ -100,8 +100,10 @@ def _whole(target: str) -> str:
     if len(name) > LONGEST_NAME:
         raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
     for word in (name, attribute or "mine"):
-        if not (word.isascii() and word.isidentifier()) or keyword.iskeyword(word):
-            raise UsageError(f"{word!r} is no name in Python; use letters, digits and _, as in --name my_layer:mine")
+        is_word = keyword.iskeyword(word)
+        if is_word or not (word.isascii() and word.isidentifier()):
+            what = "a keyword of Python; use another" if is_word else "no name in Python; use letters, digits and _"
+            raise UsageError(f"{word!r} is {what}, as in --name my_layer:mine")
     return f"{name}:{attribute or 'mine'}"
 
 
