@@ -82,7 +82,8 @@ class Cause:
         name, line = self.place.name, f"at: {self.place}"
         by = f", called by {self.called_from}" if self.called_from is not None else ""
         if name and not self.at:
-            line, name = f"in {name} ({self.place.lines}){by}", ""
+            mostly = "mostly " if by else ""  # the mistake may be in what calls it
+            line, name = f"{mostly}in {name} ({self.place.lines}){by}", ""
             by = f"; also ran: {_some(self.ran)}" if self.ran else ""
         return f"{line}{f', in {name}' * bool(name)}{by}{f' ({self.at})' * bool(self.at)}"
 
