@@ -16,6 +16,7 @@ import pytest
 from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
 from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.implementations.edited import edited
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
@@ -28,7 +29,7 @@ from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
 from suites.kit.commands import Told
-from suites.kit.examples import README_MISTAKEN
+from suites.kit.examples import PULL, README_MISTAKEN
 from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished
 
 pytest_plugins = ["pytester"]
@@ -152,28 +153,14 @@ def test_a_cause_is_at_the_line_that_only_failing_cases_run_or_its_function(
     assert words in report(diagnosis).splitlines()[1 + bool(record.part)].strip()
 
 
-BRANCH = """\
-from cemverify import energy_layer
-
-
-def update(x, y):
-    step = y - x
-    if x.shape[1] > 2:
-        step = 1.01 * step
-    return step
-
-
-mine = energy_layer(update=update, energy=lambda x, y: ((x - y) ** 2).sum(-1) / 2, dim=3)
-"""
-
-
+BRANCH = "step = 0.25 * (y - x)\n    if x.shape[1] > 2:\n        step = 1.01 * step\n    return step"
 CHECK_ENERGY = "--properties gradient/layer/energy --workers 1"
 
 
 def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, told: Told) -> None:
-    (here / "branching.py").write_text(BRANCH)
+    (here / "branching.py").write_text(edited(PULL, ("return 0.25 * (y - x)", BRANCH)))
     printed = told(f"cemverify check branching:mine {CHECK_ENERGY}", 1).flat
-    assert "at: branching.py:7, in update (cases that hold do not run it)" in printed
+    assert "at: branching.py:12, in update (cases that hold do not run it)" in printed
 
 
 FORCES = """\

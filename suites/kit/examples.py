@@ -17,6 +17,23 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), fl
 (README,) = (block for block in BLOCKS if "mine =" in block)
 README_MISTAKEN = edited(README, ('bkjr->bid", W_Q', 'bkjr->bid", W_K'))
 
+# a layer that goes a quarter of the way to its memory
+PULL = """\
+from cemverify import energy_layer
+
+
+def energy(x, y):
+    apart = x - y
+    return (apart * apart).sum(-1) / 2
+
+
+def update(x, y):
+    return 0.25 * (y - x)
+
+
+mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3), step_size=0.25)
+"""
+
 
 def defined(text: str) -> Any:
     """The `mine` that a text defines."""

@@ -20,22 +20,8 @@ from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
 from suites.kit.commands import Told
+from suites.kit.examples import PULL
 
-PULL = """\
-from cemverify import energy_layer
-
-
-def energy(x, y):
-    apart = x - y
-    return (apart * apart).sum(-1) / 2
-
-
-def update(x, y):
-    return 0.25 * (y - x)
-
-
-mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3), step_size=0.25)
-"""
 STATED = """\
 from cemverify import layer_property
 
