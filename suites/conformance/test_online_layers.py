@@ -143,8 +143,8 @@ def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
         ({"state": {"output": (2,)}}, "have one name"),
         ({"gradient_at": 0}, "'before', 'retained' or a number of tokens, not 0"),
         ({"reads": "never"}, "reads is 'after' or 'before', not 'never'"),
-        ({"momentum": "much"}, "momentum is a finite number or a function f(S, token), not 'much'"),
-        ({"step_size": float("nan")}, "step_size is a finite number or a function f(S, token), not nan"),
+        ({"momentum": 1.5}, "momentum is a number from 0 to below 1, or a function f(S, token), not 1.5"),
+        ({"step_size": float("nan")}, "step_size is a finite number, not negative, or a function"),
         ({"retain": 0.9}, "retain is a function, not 0.9"),
         ({"state": 6}, "the shape of state is a tuple of letters and numbers of at least 1 and below 2^31, not 6"),
         ({"output": {}}, "output is a shape such as ('J', 8), or a mapping of at least one, not {}"),
@@ -242,6 +242,10 @@ TWINS: dict[str, Twin] = {
         "training/layer/reference", wrong=lambda: others("ob_jax_linear_phi_by_where"), examples=60, arrays="jax"),
     **{name: Twin(LOOP, wrong=partial(layer, update, not_offered=("no-state",)), reason=words, examples=4)
        for name, update, words in NO_ANSWERS},
+    "a loss that is a mean over rows": Twin(
+        LOOP, lambda: with_edits(("** 2).sum(-1) / 2", "** 2) / 2")),
+        lambda: with_edits((".sum(-1) / 2", ".mean() / 2")),
+        reason="the loss returned an array (), expected one number for each row", examples=4),
     "another default dtype": Twin(
         "structure/layer/settings", wrong=lambda: layer(
             lambda S, m: (m.v @ torch.eye(3), S), working_dtype="float32"),
@@ -253,8 +257,8 @@ TWINS: dict[str, Twin] = {
     # of the kind that no mutant has
     "the last state": Twin(LOOP, wrong=lambda: with_edits(
         ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S * (1 + 1e-6)")), examples=60),
-    "a gate past its range": Twin(LOOP, wrong=lambda: with_edits(
-        ("m.g[:, t, None, None].exp()", "m.g[:, t, None, None].clamp(min=-4).exp()")), examples=60),
+    "a gate almost at the ends of its range": Twin(LOOP, wrong=lambda: with_edits(
+        ("m.g[:, t, None, None].exp()", "m.g[:, t, None, None].clamp(-4.99, -0.01).exp()")), examples=60),
     "another row's state": Twin("structure/layer/batch-independence", wrong=lambda: with_edits(
         ("None] @ S / K", "None] @ S.flip(0) / K")), examples=60),
     "an edited array that fills its mini-batches": Twin(

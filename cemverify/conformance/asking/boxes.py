@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.domains import APART, INSIDE, along, within, within_a_function
+from cemverify.conformance.asking.domains import APART, INSIDE, along, near_ends, within, within_a_function
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
@@ -103,6 +103,24 @@ class Box:
         some = ({name: array for name, array in part.items() if name in draw} for part in (q.x, q.memory))
         x, memory = (self._drawn(part, q.seed) for part in some)
         return replace(q, x={**q.x, **x}, memory={**q.memory, **memory})
+
+    def near_ends(self, q: Question) -> Question:
+        """The question with numbers almost at the ends of intervals, by its seed, in every other one.
+
+        A loop in NumPy is differenced, so its numbers stay.
+        """
+        if q.seed % 2 or self.layer.arrays == "numpy" or not self.is_bounded:
+            return q
+        generator, domains = (
+            torch.Generator().manual_seed(q.seed % 2**31),
+            {**self.layer.domains, **self.layer.ranges},
+        )
+
+        def moved(name: str, array: Tensor) -> Tensor:
+            return near_ends(domains.get(name), array, generator).to(self.caller.dtype).to(torch.float64)
+
+        x, memory = ({name: moved(name, a) for name, a in part.items()} for part in (q.x, q.memory))
+        return replace(q, x=x, memory=memory)
 
     def asked(self, q: Question) -> Question:
         """The question as the layer is asked it: of what its samplers draw, in its dtype and its domain."""
@@ -211,14 +229,14 @@ class Box:
 
     # --- calls ---------------------------------------------------------------------------------------
 
-    def displacement(self, q: Question, mask: Tensor | None = None) -> Arrays:
+    def displacement(self, q: Question, mask: Tensor | None = None, *, inside: bool = False) -> Arrays:
         """x' - x, what one call adds to the state: float64 arrays of the state's shapes."""
-        return self.difference(self.answer(q, mask), q.x)
+        return self.difference(self.answer(q, mask, inside=inside), q.x)
 
     @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
-    def of_reference(self, q: Question, mask: Tensor | None) -> Arrays:
+    def of_reference(self, q: Question, mask: Tensor | None, inside: bool = False) -> Arrays:
         """x' - x by the stated reference."""
-        return self.referring().displacement(q, mask)
+        return self.referring().displacement(q, mask, inside=inside)
 
     @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
     def of_loop(self, q: Question, other: str, inside: bool = False) -> Arrays:

@@ -18,6 +18,9 @@ from torch import Tensor
 from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
 
 INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
+# Where nothing is differenced, this share of the numbers lies so near an end of an interval that is two long; not of
+# an end that is farther out than other numbers are.
+_AT_ENDS, _NEAR, _FAR = 1 / 8, 2.0**-10, 16.0
 _INTERVALS: Mapping[str, tuple[float, float]] = {"box": (-1.0, 1.0), "positive": (0.0, math.inf)}
 _WIDTH = 2.0**-10  # of differences of a projection
 _DRAWN = 32  # states whose mean is inside of a convex domain
@@ -49,6 +52,19 @@ def within(domain: Any, x: Tensor, share: float) -> Tensor:
     if share != INSIDE:
         return x.clamp(low, high)
     return torch.where((x >= low) & (x <= high), x, _mirrored(x, low, high))
+
+
+def near_ends(domain: Any, x: Tensor, generator: torch.Generator) -> Tensor:
+    """The array with some of its numbers almost at the ends of the interval; of other domains as it is."""
+    interval = _INTERVALS.get(domain) if isinstance(domain, str) else domain
+    if not (isinstance(interval, tuple) and len(interval) == 2):
+        return x
+    low, high = interval
+    off = _NEAR * min(1.0, (high - low) / 2)
+    near = [end for end in (low + off, high - off) if abs(end) < _FAR]
+    at = torch.randint(max(1, len(near)), x.shape, generator=generator)
+    chosen = torch.rand(x.shape, generator=generator) < _AT_ENDS
+    return torch.where(chosen, torch.tensor(near, dtype=x.dtype)[at], x) if near else x
 
 
 def _mirrored(x: Tensor, low: float, high: float) -> Tensor:

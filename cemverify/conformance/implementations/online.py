@@ -32,7 +32,7 @@ from cemverify.conformance.implementations.energy_layers import (
     energy_layer,
     shapes_of,
 )
-from cemverify.conformance.implementations.faults import NotAnArray
+from cemverify.conformance.implementations.faults import NotAnArray, WrongShape
 from cemverify.conformance.implementations.features import OF_STATES, names_of
 from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 
@@ -116,7 +116,7 @@ def online_layer(
     for name, function in {"update": update, "loss": loss, "read": read, **others}.items():
         _require(callable(function) or (function is None and name in others),
                  f"{name} is a function, not {function!r}")  # fmt: skip
-    eta, mu = _function(step_size, "step_size"), _function(momentum, "momentum")
+    eta, mu = _function(step_size, "step_size", math.inf), _function(momentum, "momentum", 1)
     states, outputs = shapes_of(state, "state"), shapes_of(output, "output")
     _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in shapes_of(tokens, "tokens").values()),
              f"tokens is a mapping of shapes, at least one of which has the axis {TOKENS!r}")  # fmt: skip
@@ -330,25 +330,32 @@ class Recurrence:
 
     def _gradient(self, at: Arrays, m: Any) -> Arrays:
         """dl/dS for each row, whose loss reads no other row."""
-        as_state = _bundle("State", self.state)
         if self.arrays == "jax":
             import jax
 
-            return dict(jax.grad(lambda a: self.loss(as_state(a), m).sum())(at))
+            return dict(jax.grad(lambda a: self._loss(a, m).sum())(at))
         if self.arrays == "numpy":
             return {name: self._difference(at, name, m) for name in at}
         recording = torch.is_grad_enabled()
         with torch.enable_grad():
             leaves = {name: a if a.requires_grad else a.detach().requires_grad_() for name, a in at.items()}
-            total = self.loss(as_state(leaves), m).sum()
+            total = self._loss(leaves, m).sum()
             found = torch.autograd.grad(
                 total, list(leaves.values()), create_graph=recording, allow_unused=True, materialize_grads=True
             )
         return dict(zip(at, found, strict=True))
 
+    def _loss(self, at: Arrays, m: Any) -> Any:
+        """The loss of each row: (B,). A mean over rows would make the steps of all of them smaller."""
+        losses, rows = self.loss(_bundle("State", self.state)(at), m), len(next(iter(at.values())))
+        if (shape := getattr(losses, "shape", None)) is None or tuple(shape[:1]) != (rows,):
+            kind = f"an array {tuple(shape)}" if shape is not None else f"one {type(losses).__name__}"
+            raise WrongShape(f"the loss returned {kind}, expected one number for each row, ({rows},)")
+        return losses.reshape(rows, -1).sum(-1)
+
     def _difference(self, at: Arrays, name: str, m: Any) -> Any:
         """Extrapolated central differences in one array, number by number."""
-        as_state, gradient = _bundle("State", self.state), np.zeros_like(at[name])
+        gradient = np.zeros_like(at[name])
         h = self.width * (1 + float(np.abs(at[name]).max()))
         for place in np.ndindex(*at[name].shape[1:]):
             here = (slice(None), *place)
@@ -356,7 +363,7 @@ class Recurrence:
             def moved(by: float, here: Any = here) -> Any:
                 array = at[name].copy()
                 array[here] += by
-                return self.loss(as_state({**at, name: array}), m)
+                return self._loss({**at, name: array}, m)
 
             wide, narrow = ((moved(d) - moved(-d)) / (2 * d) for d in (h, h / 2))
             gradient[here] = (4 * narrow - wide) / 3
@@ -371,11 +378,12 @@ def _require(holds: bool, sentence: str) -> None:
         raise ValueError(f"this declaration of an online layer is contradictory: {sentence}")
 
 
-def _function(value: float | Callable[..., Any], name: str) -> Callable[..., Any]:
+def _function(value: float | Callable[..., Any], name: str, below: float) -> Callable[..., Any]:
     if callable(value):
         return value
-    _require(isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < math.inf,
-             f"{name} is a finite number or a function f(S, token), not {value!r}")  # fmt: skip
+    numbers = "a finite number, not negative" if math.isinf(below) else f"a number from 0 to below {below}"
+    _require(isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < below,
+             f"{name} is {numbers}, or a function f(S, token), not {value!r}")  # fmt: skip
     return lambda *_: value
 
 

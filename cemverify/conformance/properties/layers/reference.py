@@ -54,15 +54,18 @@ _states = partial(states, needs={"reference"}, source="the declared reference", 
     looks_around=True,
 )
 def update_is_the_references(box: Box, q: Question) -> Evidence:
-    mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
-    got, expected = box.displacement(q, mask), box.of_reference(q, mask)
+    mask, within = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None, q
+    q = box.near_ends(q)
+    inside = q is not within
+    got, expected = box.displacement(q, mask, inside=inside), box.of_reference(q, mask, inside)
     tolerance = rounding(box, q, got, expected) + solved(box)
     if OTHER_WIDTH in box.layer.others:  # its loss is differentiated by differences
         apart = flat(box.of_loop(q, OTHER_WIDTH)) - flat(box.of_loop(q, ""))
         tolerance = tolerance + _ROUGH * apart.abs().amax(1)
-    tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask))
+    tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask, inside))
     telling = moved(flat(expected), along(tolerance, flat(expected)))
     evidence = Evidence.of(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
+    evidence = replace(evidence, case=q) if inside else evidence
     return evidence if mask is None else replace(evidence, drawn={"mask": mask})
 
 
