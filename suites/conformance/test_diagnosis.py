@@ -196,7 +196,7 @@ def test_what_does_most_is_named_before_its_adapter_and_of_long_arrays_the_wrong
     (here / "forces.py").write_text(FORCES)
     (here / "adapting.py").write_text(ADAPTER)
     printed = told(f"cemverify check adapting:mine {CHECK_ENERGY} --github --json r.json", 1).flat
-    assert "mostly in Spring.forward (forces.py:7-9), called by adapting.py:6; also ran: stretched smallest" in printed
+    assert "mostly in Spring.forward (forces.py:7-9), called by adapting.py:6; also ran: stretched" in printed
     assert "::error file=forces.py,line=7," in printed
     (cause,) = json.loads(Path("r.json").read_text())["diagnosis"]["causes"]
     assert cause["place"] == {"file": "forces.py", "line": 7, "function": "Spring.forward"}
