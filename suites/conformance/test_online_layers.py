@@ -310,6 +310,25 @@ def test_functions_of_rows_of_many_lengths_keep_the_contract_of_a_call(
     assert told in str(record.reason)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "ways"),
+    [
+        ("torch.cat([o for o, _ in rows], 1),", "torch.cat([o.detach() for o, _ in rows], 1),", ["packed-rows"]),
+        ("torch.cat([S for _, S in rows])", "torch.cat([S.detach() for _, S in rows])", ["packed-rows"]),
+        ("return gated_delta_rule(S,", "return halved_gradients(S,", ["left-padding", "right-padding"]),
+    ],
+)
+def test_gradients_of_rows_of_many_lengths_are_those_of_each_row(right: str, wrong: str, ways: list[str]) -> None:
+    half = "def halved_gradients(S, m):\n    return tuple((a + a.detach()) / 2 for a in gated_delta_rule(S, m))\n\n\n"
+    source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
+    wrong_layer = module_of(edited(source, (right, wrong), ("def padded(", half + "def padded(")), "wrong_gradients")
+    for way in ways:
+        record = judged(wrong_layer.mine, f"training/layer/{way}", examples=12)
+        assert record.verdict == Verdict.VIOLATED
+        assert str(record.key).startswith("product")
+        assert judged(wrong_layer.mine, f"structure/layer/{way}", examples=12).verdict == Verdict.HOLDS
+
+
 def test_a_long_row_loses_halves_before_single_tokens() -> None:
     form = form_of(layer())
     q = crowded(form, 1, letter="J", size=226).rows([0])

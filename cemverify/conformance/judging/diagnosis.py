@@ -42,6 +42,9 @@ _ASKED = {
     "structure/layer/packed-rows": "update_packed",
     "structure/layer/left-padding": "update_padded",
     "structure/layer/right-padding": "update_padded",
+    "training/layer/packed-rows": "update_packed",
+    "training/layer/left-padding": "update_padded",
+    "training/layer/right-padding": "update_padded",
 }
 _FEW = 3  # functions that are named
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.calls import listed
 from cemverify.conformance.properties.layers.oracle import (
     along,
+    aside,
     beyond_nudges,
     compared,
     repeated,
@@ -25,8 +27,10 @@ from cemverify.conformance.properties.layers.oracle import (
     solved,
     token_count,
 )
-from cemverify.conformance.questions.black_boxes import Question, along_axis
+from cemverify.conformance.properties.layers.products import cotangents, gradients_of_way, products_are_equal
+from cemverify.conformance.questions.black_boxes import Named, Question, along_axis
 
+_PADDED = "a row with padding = the row"
 _MOST_SINGLE = 40  # tokens that are given one by one; of more, the first ones
 _states = partial(states, source="the state is all that a token leaves (docs/online-layers.md)", since="2026.12")
 
@@ -93,12 +97,7 @@ def none_is_zeros(box: Box, q: Question) -> Evidence:
     looks_around=True,
 )
 def packed_rows_are_separate(box: Box, q: Question) -> Evidence:
-    J, q = token_count(box, q), _of_one(box, _begun(box, q))
-    rows = [range(n) for n in _lengths(box, q, J)]
-    bounds = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
-    got, kept = _asked(box, "packed-rows", q, _end_to_end(box, q, rows), bounds)
-    got = {name: a[0] if name in box.layer.outputs else a for name, a in got.items()}
-    return _are_separate(box, q, rows, "rows end to end = each row", got, kept)
+    return _are_separate(box, _of_many_lengths(box, q, "packed-rows"), "rows end to end = each row")
 
 
 def _padding(side: str, words: str) -> Callable[[Check], Check]:
@@ -118,41 +117,99 @@ def _padding(side: str, words: str) -> Callable[[Check], Check]:
 
 @_padding("left", "before")
 def padding_before_changes_nothing(box: Box, q: Question) -> Evidence:
-    J = token_count(box, q)
-    return _padding_changes_nothing(box, q, [range(J - n, J) for n in _lengths(box, q, J)], "left-padding")
+    return _are_separate(box, _of_many_lengths(box, q, "left-padding"), _PADDED)
 
 
 @_padding("right", "after")
 def padding_after_changes_nothing(box: Box, q: Question) -> Evidence:
-    return _padding_changes_nothing(
-        box, q, [range(n) for n in _lengths(box, q, token_count(box, q))], "right-padding"
+    return _are_separate(box, _of_many_lengths(box, q, "right-padding"), _PADDED)
+
+
+def _trained(way: str, rows: str, beside: str = "") -> Callable[[Check], Check]:
+    return _states(
+        f"training/layer/{way}",
+        claim=f"Gradients through rows {rows} are those through each row alone{beside}.",
+        formula="v^T df(a and b at once)/dw = v_a^T df(a)/dw + v_b^T df(b)/dw",
+        why="Rows of many lengths are trained on at once, often by a backward pass of their own. Where that is "
+        "detached, or leads from one document into its neighbour, every output is right.",
+        premise="some gradient is not zero",
+        needs={way, "gradients"},
+        cases=Cases({"B": 2, "J": 2}, plain=True),
+        looks_around=True,
     )
 
 
-def _padding_changes_nothing(box: Box, q: Question, rows: Sequence[range], way: str) -> Evidence:
-    q, mask = _begun(box, q), torch.zeros(q.batch, token_count(box, q), dtype=torch.bool)
+@_trained("packed-rows", "that are laid end to end")
+def gradients_of_packed_rows_are_separate(box: Box, q: Question) -> Evidence:
+    return _gradients_are_separate(box, q, "packed-rows")
+
+
+@_trained("left-padding", "with padding before them", ", and zero in the padding")
+def gradients_of_rows_padded_before_are_separate(box: Box, q: Question) -> Evidence:
+    return _gradients_are_separate(box, q, "left-padding")
+
+
+@_trained("right-padding", "with padding after them", ", and zero in the padding")
+def gradients_of_rows_padded_after_are_separate(box: Box, q: Question) -> Evidence:
+    return _gradients_are_separate(box, q, "right-padding")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of many lengths, as one call gets them."""
+
+    way: str  # the function that is called
+    q: Question  # the rows, of which it gets these tokens; zeros where None stands for the first state
+    tokens: Sequence[range]
+    memory: Arrays  # all tokens that it gets, (1, N, ...) or (B, J, ...)
+    where: Tensor  # their bounds, (B + 1,), or the mask, (B, J)
+
+    def of_tokens(self, output: Tensor) -> Tensor:
+        """Of an output (1, N, ...) or (B, J, ...), what belongs to a token, one row after the other: (N, ...)."""
+        return output[self.where] if self.where.dim() == 2 else output[0]
+
+    def alone(self, box: Box) -> list[Question]:
+        """Each row by itself."""
+        return [along_axis(self.q.rows([i]), box.form, TOKENS, row) for i, row in enumerate(self.tokens)]
+
+    def together(self, box: Box, alone: Sequence[Named]) -> Arrays:
+        """The sums of arrays of each row by itself, where these lie in the call's state, outputs and memory."""
+        shapes_of, like = {**box.form.state, **box.form.memory}, {**_like(box, self.q, self.where), **self.memory}
+        sums = {name: torch.zeros_like(like[name]) for name in alone[0]}
+        for i, arrays in enumerate(alone):
+            for name, array in arrays.items():
+                first = self.tokens[i].start if self.where.dim() == 2 else int(self.where[i])
+                there = sums[name][min(i, len(sums[name]) - 1)][None]  # all tokens of packed rows are in one row
+                for axis in (1 + j for j, letter in enumerate(shapes_of[name]) if letter == TOKENS):
+                    there = there.narrow(axis, first, array.shape[axis])
+                there += array
+        return sums
+
+
+def _of_many_lengths(box: Box, q: Question, way: str) -> _Rows:
+    """The rows of a question, each with some of its tokens."""
+    J, q = token_count(box, q), _begun(box, q)
+    lengths = _lengths(box, q, J)
+    rows = [range(J - n, J) if way == "left-padding" else range(n) for n in lengths]
+    if way == "packed-rows":
+        q = _of_one(box, q)
+        return _Rows(way, q, rows, _end_to_end(box, q, rows), torch.tensor([0, *accumulate(lengths)]))
+    mask = torch.zeros(q.batch, J, dtype=torch.bool)
     for i, row in enumerate(rows):
         mask[i, row.start : row.stop] = True
-    got, kept = _asked(box, way, q, dict(q.memory), mask)
-    real = {name: a[mask] if name in box.layer.outputs else a for name, a in got.items()}
-    return _are_separate(box, q, rows, "a row with padding = the row", real, kept)
+    return _Rows(way, q, rows, dict(q.memory), mask)
 
 
-def _are_separate(
-    box: Box, q: Question, rows: Sequence[range], claim: str, got: Arrays, kept: Sequence[Comparison]
-) -> Evidence:
-    """What came of rows that are parts of the question's, beside what comes of each by itself.
-
-    Args:
-        got: the outputs of all their tokens, one after the other, (N, ...), and the last states (B, ...).
-        kept: what else that call must be.
-    """
-    outputs, whole = box.layer.outputs, box.answer(q, inside=True)
+def _are_separate(box: Box, rows: _Rows, claim: str) -> Evidence:
+    """What comes of rows in one call, beside what comes of each by itself."""
+    q, outputs = rows.q, box.layer.outputs
+    answer, kept = _asked(box, rows.way, q, rows.memory, rows.where)
+    got = {name: rows.of_tokens(a) if name in outputs else a for name, a in answer.items()}
+    whole = box.answer(q, inside=True)
     claim = f"{claim}, without a first state" if _begins_with_none(box, q) else claim
     allowed = _allowed(box, q, whole)  # (B,)
-    each = [along_axis(q.rows([i]), box.form, TOKENS, row) for i, row in enumerate(rows)]
-    alone = [box.answer(one, padded=False, inside=True) for one in each]
-    of_tokens = allowed.repeat_interleave(torch.tensor([len(row) for row in rows]))  # (N,)
+    alone = [box.answer(one, padded=False, inside=True) for one in rows.alone(box)]
+    of_tokens = allowed.repeat_interleave(torch.tensor([len(row) for row in rows.tokens]))  # (N,)
     expected = {name: torch.cat([a[name][0] if name in outputs else a[name] for a in alone]) for name in got}
     comparisons = [
         Comparison(f"{claim} ({name})", a, expected[name], along(of_tokens if name in outputs else allowed, a))
@@ -160,6 +217,24 @@ def _are_separate(
     ]
     telling = moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole)))
     return Evidence.of(*comparisons, *kept, telling=telling)
+
+
+def _gradients_are_separate(box: Box, q: Question, way: str) -> Evidence:
+    """Products of a cotangent with the Jacobian of one call, beside those of each row, where it lies in the call."""
+    q = box.rounded(aside(box, q, torch.Generator().manual_seed(q.seed % 2**31), box.eps**0.5))
+    rows, begins = _of_many_lengths(box, q, way), not _begins_with_none(box, q)
+    v = replace(rows, q=replace(rows.q, x=dict(zip(q.x, cotangents(q), strict=True))))
+    each = [one.x for one in v.alone(box)]
+    alone = [
+        gradients_of_way(box, one, list(c.values()), "no-state", begins)  # the update, which may get no state
+        for one, c in zip(rows.alone(box), each, strict=True)
+    ]
+    cotangent = list(rows.together(box, each).values())  # zeros at padding
+    call = replace(rows.q, x=_like(box, rows.q, rows.where), memory=rows.memory)
+    got = gradients_of_way(box, call, cotangent, way, begins, rows.where)
+    got, expected = (box.along_all(call, part) for part in (got, rows.together(box, alone)))
+    claim = "gradient with respect to {name} = that through each row alone"
+    return products_are_equal(box, rows.q, claim, got, expected, *cotangent, slack=solved(box))
 
 
 def _allowed(box: Box, q: Question, whole: Arrays) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -149,6 +150,31 @@ def gradients_of_reference(box: Box, q: Question, cotangent: list[Tensor]) -> Le
     return gradients_of_update(box.referring(), q, cotangent, of_parameters=False)
 
 
+@experiment(lambda arguments: _leaves(arguments.box, arguments.q, of_parameters=False))
+def gradients_of_way(
+    box: Box, q: Question, cotangent: list[Tensor], way: str, begins: bool, where: Tensor | None = None
+) -> Leaves:
+    """Products of the cotangent with the Jacobian of a function of rows of tokens, in state and memory, by name.
+
+    Args:
+        way: its name. begins: whether it gets the state; None if not. where: what says where several rows lie.
+    """
+    with recorded(box, of_parameters=False) as parameters:
+        return _products(box, q, parameters, cotangent, _Way(way, begins), where)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A function of rows of tokens as one that products are taken of."""
+
+    name: str
+    begins: bool
+
+    def __call__(self, box: Box, x: Leaves, memory: Leaves, where: Any) -> list[Any]:
+        state, further = packed(x, "State") if self.begins else None, () if where is None else (where,)
+        return unpacked(box.layer.ways[self.name](state, packed(memory, "Memory"), *further), x)
+
+
 @contextmanager
 def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
     """Within, parameters record gradients, or none of them does; gives those that do."""
@@ -163,9 +189,11 @@ def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
             p.requires_grad_(before[name])
 
 
-def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
+def _products(
+    box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any, where: Tensor | None = None
+) -> Leaves:
     if box.caller.kind is JAX:
-        products = _products_by_jax(box, q, cotangent, function)
+        products = _products_by_jax(box, q, cotangent, function, where)
         return products if function is _descended else finite(products)
     with torch.enable_grad(), box.caller.guarded():
         x = {name: box.caller.array(a) for name, a in q.x.items()}
@@ -174,17 +202,18 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
         for array in arrays.values():
             array.requires_grad_()
         leaves = {**parameters} if parameters else arrays
-        lay = incoming(q.seed if function is not _descended else 0)[1]
-        products = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
+        lay = incoming(q.seed if function in (displacements, _update_along) else 0)[1]  # zeros of padding stay
+        further = box.own(q)[2] if where is None else box.array(where)
+        products = pulled_back(function(box, x, memory, further), leaves, cotangent, lay)
     return products if function is _descended else finite(products)
 
 
-def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any) -> Leaves:
+def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any, where: Tensor | None) -> Leaves:
     own = box.compiled
     x, memory = ({name: own.array_of(name, a) for name, a in part.items()} for part in (q.x, q.memory))
-    noise = own.own(q)[2]
+    further = own.own(q)[2] if where is None else own.array(where)
     with box.caller.guarded():
-        pulled = _jax_product(box, function)(x, memory, noise, [own.array(c) for c in cotangent])
+        pulled = _jax_product(box, function)(x, memory, further, [own.array(c) for c in cotangent])
         return {name: as_tensor(a, q_a.shape) for part, like in zip(pulled, (q.x, q.memory), strict=True)
                 for (name, q_a), a in zip(like.items(), (part[k] for k in like), strict=True)}  # fmt: skip
 
@@ -216,7 +245,10 @@ def _jax_product(box: Box, function: Any) -> Any:
             return pulled["x"], pulled["memory"]
 
         compiled = JAX.compiled_quickly if function is _descended else JAX.compiled
-        _PRODUCTS[key] = (box, compiled(product))
+        if isinstance(function, _Way):  # which may read as numbers where rows lie
+            _PRODUCTS[key] = (box, lambda *arguments: JAX.called(product, arguments))
+        else:
+            _PRODUCTS[key] = (box, compiled(product))
     return _PRODUCTS[key][1]
 
 
