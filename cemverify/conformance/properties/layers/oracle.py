@@ -259,8 +259,10 @@ def nudge(box: Box) -> float:
     return float(box.eps**0.5)
 
 
-def nudged(box: Box, q: Question, size: float, seed: int) -> Question:
-    """The question with every number moved by a relative amount of at most that size, at random."""
+def nudged(box: Box, q: Question, size: float, seed: int | None) -> Question:
+    """The question with every number moved by at most that part of it: at random, or without a seed all alike."""
+    if seed is None:
+        return _moved(box, q, lambda array: array * (1 + size))
     generator = torch.Generator().manual_seed(seed)
 
     def moved(array: Tensor) -> Tensor:

@@ -1,11 +1,14 @@
 """A layer that is written for speed does what its stated reference does, a plain one: in its update and gradients.
 
 Nothing is asked of an energy. What is right is what the reference says, also of the roundoff that is granted: what
-a small change of the arguments does to its answer.
+a small change of the arguments does to its answer. Of a layer in float32 that is measured, where the reference takes
+float64 too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Box, flat
-from cemverify.conformance.implementations.faults import Discard, NotFinite
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.implementations.online import OTHER_WIDTH
 from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
@@ -23,8 +26,10 @@ from cemverify.conformance.properties.layers.oracle import (
     beyond_nudges,
     compared,
     drawn_mask,
+    nudged,
     rounding,
     solved,
+    terms,
 )
 from cemverify.conformance.properties.layers.products import (
     Leaves,
@@ -34,11 +39,14 @@ from cemverify.conformance.properties.layers.products import (
     gradients_of_update,
     products_are_equal,
 )
-from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.black_boxes import Named, Question
 
 _ROUGH = 8  # times what differences of twice the width change
+_OTHER_ORDERS = 8  # of evaluation than the reference's
+_WAYS = (None, 0, 1)  # that numbers are moved: all alike, and at random
 _SIDES = 8  # of a kink that are tried
 _MASKED = 3  # of so many questions one masks tokens, where that may be
+_Ask = Callable[[Box, Question], Named]  # for the answer of the reference
 _states = partial(states, needs={"reference"}, source="the declared reference", since="2026.12")
 
 
@@ -57,16 +65,46 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
     mask, within = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None, q
     q = box.near_ends(q)
     inside = q is not within
-    got, expected = box.displacement(q, mask, inside=inside), box.of_reference(q, mask, inside)
-    tolerance = rounding(box, q, got, expected) + solved(box)
+    got = box.displacement(q, mask, inside=inside)
+
+    def ask(box: Box, q: Question) -> Named:
+        return box.of_reference(q, mask, inside)
+
+    expected, tolerance = _in_float32(box, q, ask) or _by_size(box, q, ask, got)
+    tolerance = tolerance + solved(box)
     if OTHER_WIDTH in box.layer.others:  # its loss is differentiated by differences
         apart = flat(box.of_loop(q, OTHER_WIDTH)) - flat(box.of_loop(q, ""))
         tolerance = tolerance + _ROUGH * apart.abs().amax(1)
-    tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask, inside))
     telling = moved(flat(expected), along(tolerance, flat(expected)))
     evidence = Evidence.of(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
     evidence = replace(evidence, case=q) if inside else evidence
     return evidence if mask is None else replace(evidence, drawn={"mask": mask})
+
+
+def _by_size(box: Box, q: Question, ask: _Ask, got: Named) -> tuple[Named, Tensor]:
+    """What the reference answers, and what roundoff of numbers of that size and the question's may do to it: (B,)."""
+    expected = ask(box, q)
+    return expected, beyond_nudges(box, q, rounding(box, q, got, expected), expected, partial(ask, box))
+
+
+def _in_float32(box: Box, q: Question, ask: _Ask) -> tuple[Named, Tensor] | None:
+    """The reference's answer in float64, and how far from it one in float32 may be, (B,); None without the first.
+
+    Another order of evaluation rounds what the reference does not: a running sum of the logarithms of n gates is off
+    by n roundings of one, all of one sign at worst. So the reference is asked in float32 with its numbers moved by n
+    roundings. Where every token is a step, n is the longest axis; of any other layer that of the longest sum.
+    """
+    if box.caller.dtype != torch.float32:
+        return None
+    with suppress(Fault):  # it takes float32 alone
+        exact = ask(box.at(torch.float64), q)
+        unit, arrays = box.eps / 2, (*q.x.values(), *q.memory.values())
+        n = 16 + max(max(a.shape[1:], default=1) for a in arrays) if box.layer.outputs else terms(q)
+        answers = [ask(box, nudged(box, q, n * unit, way)) for way in _WAYS]
+        worst = torch.stack([(flat(answer) - flat(exact)).abs().amax(1) for answer in answers]).amax(0)
+        size = flat(exact).abs().amax(1) + flat(q.x).abs().amax(1)  # which the displacement was added to
+        return exact, _OTHER_ORDERS * (worst + unit * size)
+    return None
 
 
 @_states(
