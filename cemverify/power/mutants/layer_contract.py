@@ -52,11 +52,11 @@ ZOO += [
         answer=lambda f, x: f(x) * torch.tensor(1 / 3).to(x.dtype) * 3),
     ZOO.answering("ham-two-layers-activation-of-one-layer-in-float32",
         "The hidden neurons' activation is returned in float32.",
-        _DTYPE, "dtype: state map", **_in("ham_two_layers", "state_map"),
+        _DTYPE, "dtype: state map, hidden", **_in("ham_two_layers", "state_map"),
         answer=lambda f, x: (*(states := f(x))[:-1], states[-1].float())),
     ZOO.answering("ham-two-layers-activation-off-while-training",
         "With gradients recorded, the last activation is scaled.",
-        _RECORDED, "answer: with*gradients*, state map", **_in("ham_two_layers", "state_map"),
+        _RECORDED, "answer: with*gradients*, state map, hidden", **_in("ham_two_layers", "state_map"),
         answer=lambda f, x: (*(states := f(x))[:-1], states[-1] * (0.9 if last_of(x).requires_grad else 1.0))),
 ]  # fmt: skip
 

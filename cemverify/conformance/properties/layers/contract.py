@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.asking.boxes import SCALARS, Box, flat
 from cemverify.conformance.oracle.evidence import (
     Compared,
     Comparison,
@@ -157,7 +157,8 @@ def _dtypes_are_kept(box: Box, q: Question, *narrow: torch.dtype) -> Evidence:
                     continue
                 claim = Compared.DTYPE(_OF_THE_LAST if is_last else "bytes per number of the output = of the state")
                 got, expected = (torch.tensor([width], dtype=torch.float64) for width in pair)
-                phrase = phrase_of(name, claim, part if len(question.x) > 1 else "")
+                several = len(question.x) > 1 and name not in SCALARS
+                phrase = phrase_of(name, claim, part if several else "")
                 comparisons.append(Comparison(phrase, got, expected, torch.zeros(())))
     return Evidence.of(*comparisons)
 
