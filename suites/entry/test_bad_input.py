@@ -32,7 +32,7 @@ ROWS = [
     ("cemverify", "the following arguments are required: COMMAND"),
     ("cemverify chekc", "invalid choice: 'chekc' (choose from 'demo', 'init', 'check', "),
     ("cemverify init --name numpy", "there is a module numpy already"),
-    *((f"cemverify init --no-check --name {name}", "is no name in Python") for name in NO_NAMES),
+    *((f"cemverify init --no-check --name {name}", "Python; use ") for name in NO_NAMES),
     ("cemverify init --no-check --folder text.json", "cannot be written"),
     ("cemverify check cemverify:reference --catalogue 2099.01", "there is no catalogue '2099.01' here"),
     ("cemverify claims nothing", "no claim 'nothing'"),
