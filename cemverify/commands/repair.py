@@ -101,10 +101,10 @@ def run(options: argparse.Namespace) -> int:
     if violated:
         outcome = searched(options, properties, finished.records, search_effort, options.search)
     show(wrapped(in_words(outcome, finished, options.implementation), columns(sys.stdout)))
-    if outcome.interrupted:
-        raise KeyboardInterrupt
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
+    if outcome.interrupted:
+        raise KeyboardInterrupt
     if violated and options.write is not None:
         _write(_chosen(outcome, options.write))
     if outcome.refusal is not None:

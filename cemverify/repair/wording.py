@@ -140,6 +140,8 @@ def as_json(outcome: RepairOutcome, name: str) -> dict[str, Any]:
         "questions": outcome.questions,
         "seconds": round(outcome.seconds, 3),
         "cut_short": outcome.cut_short,
+        "interrupted": outcome.interrupted,
+        "candidates": [_listed(repair.edits) for repair in outcome.candidates],
         "near": list(outcome.near),
         "repairs": [
             {

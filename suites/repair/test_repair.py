@@ -141,8 +141,11 @@ def test_a_search_that_is_interrupted_shows_the_best_edits(
 
     monkeypatch.setattr("cemverify.commands.repair._tell", interrupt)
     (here / "stopped.py").write_text(edited(PULL, ("y - x)", "x - y)")))
-    output = told(f"cemverify repair stopped:mine {OF_LAYERS}", 130).out
+    output = told(f"cemverify repair stopped:mine {OF_LAYERS} --json best.json", 130).out
     assert "stopped.py:10\n-    return 0.25 * (x - y)\n+    return " in output
+    written = envelope.read(Path("best.json"))
+    assert (written["interrupted"], written["repairs"]) == (True, [])
+    assert written["candidates"][0][0]["line"] == 10
 
 
 def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
