@@ -103,8 +103,9 @@ class CoreBudget:
         """The seconds so far: those on a core, or those that were not waited for one, whichever are more."""
         return max(computed(self._processes()) - self._before, self._limit.spent())
 
-    def passed(self) -> bool:
-        """Whether they are spent; cheap to ask again and again."""
-        if time.monotonic() < self._limit.began + self.seconds / (os.cpu_count() or 1):  # no more can be spent so far
+    def passed(self, share: float = 1.0) -> bool:
+        """Whether they are spent, or that share of them; cheap to ask again and again."""
+        seconds = share * self.seconds
+        if time.monotonic() < self._limit.began + seconds / (os.cpu_count() or 1):  # no more can be spent so far
             return False
-        return self.spent() >= self.seconds
+        return self.spent() >= seconds

@@ -50,6 +50,7 @@ from cemverify.processes.time_limits import CoreBudget
 _USUAL = 60  # `Effort.examples` where nobody asks for more
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
+_SMALLER = 3 / 4  # of the time after a violation in which it is made smaller; the rest is left to look for its cause
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
 
 
@@ -237,15 +238,15 @@ class PropertySearch:
         with suppress(_Violated, _Faulted, Discard):
             self._ask(question)
 
-    def may_explain(self) -> bool:
-        """Whether there is time left to make what was found smaller, and to look for its cause."""
+    def may_explain(self, share: float = 1.0) -> bool:
+        """Whether there is time left to make what was found smaller, for that share, and to look for its cause."""
         if self.tally.violation is not None and self.after is None:
             self.after = CoreBudget(self.explaining.left / 2, lambda: self.caller.processes)
-        return self.after is None or not self.after.passed()
+        return self.after is None or not self.after.passed(share)
 
     def _ask(self, question: Any) -> float:
         """Judges one question in time, counts it, raises on a violation, and returns the margin."""
-        if self.budget.passed() or not self.may_explain():
+        if self.budget.passed() or not self.may_explain(_SMALLER):
             self.tally.cut_short = True
             if self.tally.violation is None:
                 raise _TimeUp
@@ -382,7 +383,12 @@ class PropertySearch:
     def _reduce(self, offer: Offer) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
-        while tries > 0 and (violation := self.tally.violation) and self.may_explain() and not self.budget.passed():
+        while (
+            tries > 0
+            and (violation := self.tally.violation)
+            and self.may_explain(_SMALLER)
+            and not self.budget.passed()
+        ):
             for question in self.property.questions.smaller(offer, violation.question):
                 tries -= 1
                 if self._still_fails(question, violation) or tries <= 0:
