@@ -332,7 +332,7 @@ def number(count: int, noun: str) -> str:
 def _worst(worst: Mapping[str, Any]) -> str:
     """The failing example with the largest margin, in one line."""
     got, expected = (f"{worst[side]:.6g}" for side in ("got_there", "expected_there"))
-    return f"{size(worst)}, got {got}, expected {expected}, margin {worst['margin']:.3g}"
+    return f"got {got}, expected {expected}, margin {worst['margin']:.3g}"
 
 
 def _array(values: Any, longest: int) -> str:
