@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from cemverify import online_layer
-from cemverify.conformance.asking.boxes import form_of
+from cemverify.conformance.asking.boxes import Box, form_of
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.implementations.origin import origin_of
@@ -340,3 +341,13 @@ def test_a_long_row_loses_halves_before_single_tokens() -> None:
     form = form_of(layer())
     q = crowded(form, 1, letter="J", size=226).rows([0])
     assert [each.memory["k"].shape[1] for each in islice(smaller(q, form), 4)] == [113, 113, 170, 170]
+
+
+def test_numbers_go_near_the_ends_of_intervals_but_for_those_that_a_sampler_draws() -> None:
+    declared = layer(domain={"k": (0, 1), "v": (0, 1)}, draw={"k": lambda g, shape: torch.rand(shape, generator=g)})
+    box = Box.of(Caller(declared))
+    q = box.asked(crowded(box.form, 2, letter="J", size=64))
+    near = box.near_ends(q).memory
+    assert {name for name, a in q.memory.items() if not torch.equal(a, near[name])} == {"v"}
+    ends = near["v"][near["v"] != q.memory["v"]]
+    assert set(ends.tolist()) == {2.0**-11, 1 - 2.0**-11}

@@ -80,15 +80,15 @@ class Box:
 
     def rounded(self, q: Question) -> Question:
         """The question in numbers of its dtype, and of the domain that is declared."""
-
-        def narrow(array: Tensor) -> Tensor:
-            return array.to(self.caller.dtype).to(torch.float64)
-
-        q = q.each(narrow)
+        q = q.each(self._narrowed)
         if not self.is_bounded:
             return q
         x, memory = self._within(q.x, INSIDE), self._memory_within(q.memory, INSIDE)
-        return replace(q, x=x, memory=memory).each(narrow)
+        return replace(q, x=x, memory=memory).each(self._narrowed)
+
+    def _narrowed(self, array: Tensor) -> Tensor:
+        """The float64 array in numbers of its dtype."""
+        return array.to(self.caller.dtype).to(torch.float64)
 
     @property
     def is_bounded(self) -> bool:
@@ -107,20 +107,17 @@ class Box:
     def near_ends(self, q: Question) -> Question:
         """The question with numbers almost at the ends of intervals, by its seed, in every other one.
 
-        A loop in NumPy is differenced, so its numbers stay.
+        What a sampler draws stays as it draws it, and so do all numbers where a loop in NumPy is differenced.
         """
         if q.seed % 2 or self.layer.arrays == "numpy" or not self.is_bounded:
             return q
-        generator, domains = (
-            torch.Generator().manual_seed(q.seed % 2**31),
-            {**self.layer.domains, **self.layer.ranges},
-        )
+        generator = torch.Generator().manual_seed(q.seed % 2**31)
+        domains = {**self.layer.domains, **self.layer.ranges, **dict.fromkeys(self.layer.draw)}
 
-        def moved(name: str, array: Tensor) -> Tensor:
-            return near_ends(domains.get(name), array, generator).to(self.caller.dtype).to(torch.float64)
+        def moved(part: Named) -> Arrays:
+            return {name: near_ends(domains.get(name), array, generator) for name, array in part.items()}
 
-        x, memory = ({name: moved(name, a) for name, a in part.items()} for part in (q.x, q.memory))
-        return replace(q, x=x, memory=memory)
+        return replace(q, x=moved(q.x), memory=moved(q.memory)).each(self._narrowed)
 
     def asked(self, q: Question) -> Question:
         """The question as the layer is asked it: of what its samplers draw, in its dtype and its domain."""

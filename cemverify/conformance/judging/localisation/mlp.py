@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
-from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, expected_update, with_weights
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, equal, expected_update, with_weights
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
 
@@ -83,26 +81,23 @@ _GATE = LinearPath(
 
 def _exchanged(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
     """Whether the activation goes to W instead of V, or the update returns through W instead of V."""
-    gate, down = True, True
-    for case in cases:
-        W, V = case.weights["W"], case.weights["V"]
-        got, tolerance = bench.got(case), bench.tolerance(case)
-        if got is None or W.shape[0] > W.shape[1]:
-            return None
-        swapped_case = replace(case, x=case.h, h=case.x, weights={"V": W, "W": V})
-        inner = expected_update(swapped_case)  # W^T ((V x) sigma(W h)) eta
-        gate = gate and _same_hidden(got, V, inner, W, tolerance)
-        down = down and _same_hidden(got, W, expected_update(case), V, tolerance)
     x = "x" if bench.offers("start") else "h"  # as the layer's author has it
-    if gate:
-        return WrongPart("gate", f"V and W are exchanged: it applies the activation to W h instead of V {x}")
-    if down:
-        return WrongPart("down projection", "W where V belongs: it must be the transpose of the gate projection, V")
+    gate = f"V and W are exchanged: it applies the activation to W h instead of V {x}"
+    down = "W where V belongs: it must be the transpose of the gate projection, V"
+    answers = [(case, bench.got(case)) for case in cases]
+    for name, because, update in (("gate", gate, _activated_memory), ("down projection", down, _through_W)):
+        if all(equal(got, case.mlp.step_size * update(case), bench.tolerance(case)) for case, got in answers):
+            return WrongPart(name, because)
     return None
 
 
-def _same_hidden(got: Tensor, A: Tensor, known: Tensor, B: Tensor, tolerance: Tensor) -> bool:
-    """Whether got = A^T z and known = B^T z have the same z, up to roundoff, where that leaves enough to tell."""
-    z = torch.linalg.lstsq(B.T, known[0, 0, :, None]).solution
-    room = 1e3 * tolerance.max() * torch.linalg.cond(B)
-    return bool(room <= got.abs().max() / 64) and bool(((A.T @ z)[:, 0] - got[0, 0]).abs().max() <= room)
+def _activated_memory(case: Case) -> Tensor:
+    """V^T ((V x) sigma(W h)), (B, J, D)."""
+    V, W = case.weights["V"], case.weights["W"]
+    return ((case.x @ V.T) * ACTIVATIONS[case.mlp.activation].sigma(case.h @ W.T)) @ V
+
+
+def _through_W(case: Case) -> Tensor:
+    """W^T ((W h) sigma(V x)), (B, J, D)."""
+    V, W = case.weights["V"], case.weights["W"]
+    return ((case.h @ W.T) * ACTIVATIONS[case.mlp.activation].sigma(case.x @ V.T)) @ W

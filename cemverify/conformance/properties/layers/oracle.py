@@ -37,7 +37,7 @@ _NUDGED = 16  # roundings of arguments that one trial stands for: a random direc
 _ASIDE = 6  # of the widths of differences: large beside them, small beside the numbers of a question
 _SHAKEN = 2.0**-12  # of an operand: many times the roundoff of float32, and still of first order
 _SHAKES = 2
-_OTHER_ORDERS = 8  # another order of evaluation than autograd's
+OTHER_ORDERS = 8  # of evaluation than autograd's, or a reference's
 _SOLVED = 16  # times the tolerance, twice what a curvature of 1/8 allows
 _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
 
@@ -93,7 +93,7 @@ def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mas
         size = size + len(box.layer.step.sizes) * flat(q.x).abs().amax(1)
     if q.noise:
         size = size + box.layer.step.noise * flat(q.noise).abs().amax(1)
-    return _OTHER_ORDERS * unit * (terms(q) / _SHAKEN * worst + size)
+    return OTHER_ORDERS * unit * (terms(q) / _SHAKEN * worst + size)
 
 
 @experiment(lambda arguments: shapes(arguments.x), calls=2)

@@ -51,7 +51,6 @@ def pieces_give_the_row(box: Box, q: Question) -> Evidence:
     J, size = token_count(box, q), box.layer.pieces
     if size >= J:  # its tokens once more, until there is a mini-batch to be cut after
         J, q = J + size, repeated(box, q, J + size)
-    q = box.near_ends(q)
     whole = box.answer(q, inside=True)
     allowed, comparisons = _allowed(box, q, whole), []
     for how, cuts in _cuts(J, size, q.seed, few=box.caller.kind.compiles).items():

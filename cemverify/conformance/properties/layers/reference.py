@@ -21,6 +21,7 @@ from cemverify.conformance.implementations.online import OTHER_WIDTH
 from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
+    OTHER_ORDERS,
     along,
     aside,
     beyond_nudges,
@@ -42,7 +43,7 @@ from cemverify.conformance.properties.layers.products import (
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _ROUGH = 8  # times what differences of twice the width change
-_OTHER_ORDERS = 8  # of evaluation than the reference's
+_OF_A_TOKEN = 16  # roundings beside those of sums: what a loop does with each token
 _WAYS = (None, 0, 1)  # that numbers are moved: all alike, and at random
 _SIDES = 8  # of a kink that are tried
 _MASKED = 3  # of so many questions one masks tokens, where that may be
@@ -62,9 +63,9 @@ _states = partial(states, needs={"reference"}, source="the declared reference", 
     looks_around=True,
 )
 def update_is_the_references(box: Box, q: Question) -> Evidence:
-    mask, within = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None, q
-    q = box.near_ends(q)
-    inside = q is not within
+    mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
+    near = box.near_ends(q)
+    inside, q = near is not q, near
     got = box.displacement(q, mask, inside=inside)
 
     def ask(box: Box, q: Question) -> Named:
@@ -99,11 +100,11 @@ def _in_float32(box: Box, q: Question, ask: _Ask) -> tuple[Named, Tensor] | None
     with suppress(Fault):  # it takes float32 alone
         exact = ask(box.at(torch.float64), q)
         unit, arrays = box.eps / 2, (*q.x.values(), *q.memory.values())
-        n = 16 + max(max(a.shape[1:], default=1) for a in arrays) if box.layer.outputs else terms(q)
+        n = _OF_A_TOKEN + max(max(a.shape[1:], default=1) for a in arrays) if box.layer.outputs else terms(q)
         answers = [ask(box, nudged(box, q, n * unit, way)) for way in _WAYS]
         worst = torch.stack([(flat(answer) - flat(exact)).abs().amax(1) for answer in answers]).amax(0)
         size = flat(exact).abs().amax(1) + flat(q.x).abs().amax(1)  # which the displacement was added to
-        return exact, _OTHER_ORDERS * (worst + unit * size)
+        return exact, OTHER_ORDERS * (worst + unit * size)
     return None
 
 
