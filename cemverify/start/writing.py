@@ -75,6 +75,10 @@ def plan(kind: Kind, folder: Path, target: str | None = None, service: str | Non
     stem = STEMS[kind]
     target = _whole(stem if target is None else target)
     name, _, attribute = target.partition(":")
+    package, _, module = name.rpartition(".")
+    if package:
+        where = f"--folder {folder / package.replace('.', '/')} --name {module}:{attribute}"
+        raise UsageError(f"{name} is in a package, and an adapter and its tests are written into one folder: {where}")
     adapter, tests = folder / f"{name}.py", folder / f"test_{name}.py"
     if os.path.lexists(tests):
         raise UsageError(f"{tests} exists, and nothing is overwritten; choose another name: --name my_layer")
@@ -99,7 +103,7 @@ def _whole(target: str) -> str:
     name, _, attribute = target.partition(":")
     if len(name) > LONGEST_NAME:
         raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
-    for word in (name, attribute or "mine"):
+    for word in (*name.split("."), attribute or "mine"):
         is_word = keyword.iskeyword(word)
         if is_word or not (word.isascii() and word.isidentifier()):
             what = "a keyword of Python; use another" if is_word else "no name in Python; use letters, digits and _"

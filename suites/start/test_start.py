@@ -87,6 +87,13 @@ def test_the_rules_for_agents_name_commands_that_there_are(tmp_path: Path, told:
     for line in re.findall(r"^    cemverify (.*?)(?:  #.*)?$", text, re.MULTILINE):
         commands[f"cemverify {line.split()[0]}"].parse_args(shlex.split(line)[1:])
     assert "AGENTS.md exists and is left as it is" in told(command).out
+    told(f"cemverify init --agents --name package.layer:mine --folder {tmp_path / 'fresh'}")
+    assert "cemverify check package.layer:mine" in (tmp_path / "fresh" / "AGENTS.md").read_text()
+
+
+def test_a_layer_in_a_package_is_told_how_to_get_its_tests(here: Path, told: Told) -> None:
+    refused = told("cemverify init --name package.layer:mine", 2).err
+    assert "in a package" in refused and "--folder package --name layer:mine" in refused
 
 
 def test_the_recipes_are_what_their_services_read() -> None:
