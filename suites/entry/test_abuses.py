@@ -166,7 +166,7 @@ def test_commands_keep_the_rule_whatever_they_are_given(
 
     for line in NAMED:
         keeps([*line.split(), NAME])
-    examples = settings(max_examples=5000 if request.config.getoption("--thorough") else 300)
+    examples = settings(max_examples=5000 if request.config.getoption("--thorough") else 150)
     examples(given(lines())(keeps))()
 
 
