@@ -62,7 +62,7 @@ class Retired:
     instead: str
 
     def __str__(self) -> str:
-        return f"{self.id} is asked no more since catalogue {self.retired}; {self.instead} is asked in its place"
+        return f"{self.id} was retired in catalogue {self.retired}; {self.instead} replaces it"
 
 
 @cache

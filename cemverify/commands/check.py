@@ -35,15 +35,15 @@ _SUGGESTING = 60.0  # seconds that each process may try edits for
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
-row per family of properties or, where some are violated, what causes that: the wrong part, its file and line, the
-smallest case that shows it, and the command that asks it again. With --checkpoint, judges a layer of a trained model
-instead, on what the model feeds it.
+row per family of properties or, if any are violated, the cause: the wrong part, its file and line, the smallest case
+that shows it, and the command that tests it again. With --checkpoint, judges a layer of a trained model instead, on
+what the model feeds it.
 
 IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
 entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
 
 exit code: 0 if all properties that were asked hold, apart from known violations (--quick and --within ask only some);
-1 if some are violated, an entry of --known is stale, or --absent or --on-regression fail says so; 2 if there is no
+1 if some are violated, an entry of --known is stale, or --absent or --on-regression fail applies; 2 if there is no
 verdict (bad arguments, a failed import, nothing was run, or a property was inconclusive).
 """
 
@@ -65,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
     effort.add_arguments(parser)
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
+        "-v", "--verbose", action="store_true", help="show every property, even if its whole family holds"
     )
     parser.add_argument(
         "--terse",
         action="store_true",
-        help="print a line for each verdict as it comes, and a last one of JSON: for programs and agents",
+        help="print a line for each verdict as it comes, then a line of JSON: for programs and agents",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=path, metavar="FILE", help="write JUnit XML, for CI")
@@ -93,14 +93,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--black-box",
         action="store_true",
-        help="judge by answers alone: do not record the lines that are reached, nor look around the numbers in them",
+        help="judge by answers alone: do not record which lines are reached, or test around the numbers in them",
     )
     parser.add_argument(
         "--within",
         type=seconds,
         metavar="S",
-        help="begin nothing more after S seconds of asking, and leave what is not done after twice that (S + 20 s at "
-        "least); ask first what finds most faults for its time, and say how many",
+        help="start nothing after S seconds of testing, and drop what is unfinished after twice that (at least S + "
+        "20 s); test first what finds most faults for its time, and say how many that would find",
     )
     parser.add_argument(
         "--quick", dest="within", action="store_const", const=QUICK, help=f"the same as --within {QUICK:g}"
@@ -108,16 +108,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="check again at every save, first what reaches the lines that changed, until Ctrl-C (exit code 130)",
+        help="check again at every save, starting with what reaches the changed lines; Ctrl-C ends (exit code 130)",
+    )
+    parser.add_argument("--first", action="store_true", help="stop at the first violation that fails the run")
+    parser.add_argument(
+        "--suggest", action="store_true", help="if a violation fails the run, look for the edit that mends it (60 s)"
     )
     parser.add_argument(
-        "--first", action="store_true", help="end at the first violation that fails the run; the rest is not asked"
-    )
-    parser.add_argument(
-        "--suggest", action="store_true", help="where a violation fails the run, look for the edit to mend it (60 s)"
-    )
-    parser.add_argument(
-        "--absent", choices=("strict",), help="fail where what is declared absent is there, or ignored"
+        "--absent", choices=("strict",), help="fail if a feature declared absent is present or ignored"
     )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
@@ -176,7 +174,7 @@ def _run(options: argparse.Namespace) -> int:
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
             if finished.edit is None:
-                note(f"no suggested edit: of {outcome.tried} that were tried none makes all properties hold")
+                note(f"no suggested edit: none of the {outcome.tried} that were tried makes all properties hold")
         return _tell(options, finished, measured_against, maker), finished
 
     if options.watch:

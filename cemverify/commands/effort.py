@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="test properties of your own too, stated in these files or modules; their ids begin with own/",
+        help="also test your own properties, stated in these files or modules; their ids begin with own/",
     )
     parser.add_argument(
-        "--examples", type=count, default=60, metavar="N", help="how much each property is asked (default 60)"
+        "--examples", type=count, default=60, metavar="N", help="how thoroughly each property is tested (default 60)"
     )
     parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="seconds of a core that each property may take (default 60)",
+        help="seconds that each property may take, waits for a core not counted (default 60)",
     )
     parser.add_argument(
         "--timeout",

@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pin = group.add_argument(
         "--catalogue",
         metavar="VERSION",
-        help="enforce the properties up to this version of the catalogue (here: "
-        f"{', '.join(versions.versions())}); newer ones are tested and reported, and fail no run",
+        help="enforce the properties up to this version of the catalogue (one of "
+        f"{', '.join(versions.versions())}); newer ones are tested and reported, but never fail the run",
     )
     completers.complete_with(pin, completers.versions)
     group.add_argument(

@@ -26,8 +26,8 @@ kinds:
   energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
   online   a layer whose state takes a step for each token: linear attention, delta rules, test-time training
 
-exit code: as for `cemverify check`; 2 if the tests exist, or a file cannot be written. An adapter that exists is kept
-and gets tests and a recipe; a recipe that exists is left as it is, and what to add to it is printed.
+exit code: as for `cemverify check`; 2 if the tests exist, or a file cannot be written. An existing adapter is kept,
+and gets tests and a recipe; an existing recipe is left as it is, and what to add to it is printed.
 """
 
 
@@ -36,16 +36,16 @@ examples:
   cemverify init                                  cem_layer.py, test_cem_layer.py and a GitHub workflow
   cemverify init --kind energy --name my_energy --ci tox
   cemverify init --kind module --ci none --no-check
-  cemverify init --name my_adapter:layer          tests and a recipe for an adapter that is there
-  cemverify init --agents --name my_energy        AGENTS.md: what a coding agent has to know
+  cemverify init --name my_adapter:layer          tests and a recipe for an existing adapter
+  cemverify init --agents --name my_energy        AGENTS.md: what a coding agent must know
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify init`."""
-    parser.add_argument("--kind", choices=STEMS, default="cem", help="what you have (default cem)")
+    parser.add_argument("--kind", choices=STEMS, default="cem", help="the kind of layer, as above (default cem)")
     parser.add_argument(
-        "--name", metavar="NAME", help="of the adapter, as module or module:attribute (default KIND_layer:mine)"
+        "--name", metavar="NAME", help="the adapter, as module or module:attribute (default KIND_layer:mine)"
     )
     parser.add_argument(
         "--folder", type=path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write AGENTS.md for coding agents that work on the layer, and nothing else",
     )
     parser.add_argument(
-        "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter when it is written"
+        "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter once it is written"
     )
 
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     own = "" if layout.kept else f" put your own code into {options.folder / layout.name}.py, then"
     show(f"\nNext:{own}\n\n{there}    cemverify check {layout.target}\n    pytest test_{layout.name}.py")
     if options.ci != "none":
-        show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")
+        show("\nIn the recipe for CI, replace OWNER with the account that hosts cemverify: it is not on PyPI yet.")
     return code
 
 
@@ -88,7 +88,7 @@ def _write(layout: FilesPlan) -> None:
     for file in layout.files:
         show(f"wrote {file}")
     if layout.kept:
-        show(f"{layout.kept} exists and is kept as it is; the others are for {layout.target}")
+        show(f"{layout.kept} exists and is kept as it is; the other files are for {layout.target}")
     for file, text in layout.left.items():
         indented = "".join(f"    {line}\n" for line in text.splitlines())
         show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")

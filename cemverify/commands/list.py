@@ -28,9 +28,9 @@ _FOR_SOURCES = 120  # columns from which on there is room for them
 
 DESCRIPTION = """\
 Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
-id of one property, explains it: its claim and formula, why it matters, how it is tested, which mutants it kills, and
-how a violation looks (which takes a few seconds: a mutant is tested). Properties of your own are not listed: their
-files say what they are, and `cemverify check --properties-from FILE` tests them.
+id of one property, explains it: its claim and formula, why it matters, how it is tested, which mutants (layers with a
+known fault) it kills, and what a violation looks like, which takes a few seconds. Your own properties are not listed:
+their files say what they are, and `cemverify check --properties-from FILE` tests them.
 """
 
 EPILOG = """\
@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
     )
     newer = parser.add_argument(
-        "--newer-than", metavar="VERSION", help="only what came after this version of the catalogue, which CI may pin"
+        "--newer-than",
+        metavar="VERSION",
+        help="only what is newer than this version of the catalogue, which CI may pin",
     )
     completers.complete_with(newer, completers.versions)
     parser.add_argument("--json", type=path, metavar="PATH", help="write the properties as a result file")
@@ -74,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
         table = Table("Features", ("feature", "meaning"), list(FEATURES.items()))
         show(grid(table, "terminal") if width is None else fitted(table, width))
         words = (
-            "The word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."
+            "The word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals "
+            "absent."
         )
         show(f"\n{wrapped(words, width)}")
         return 0
@@ -149,7 +152,7 @@ def _families(properties: Sequence[Listed], width: int | None) -> None:
         show(fitted(Table("", columns[:count], [row[:count] for row in rows]), width))
     words = (
         f"{len(properties)} properties, catalogue {versions.current()}: `cemverify list FAMILY` and "
-        "`cemverify list '*'` list them, `cemverify list --features` the features that they need."
+        "`cemverify list '*'` list them, `cemverify list --features` explains the features that they need."
     )
     show(f"\n{wrapped(words, width)}")
 

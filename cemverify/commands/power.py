@@ -23,7 +23,7 @@ property that must catch the fault, and correct implementations against every pr
 gives the probability that each fault is detected, with its exact confidence interval; the smallest fault that each
 family of properties detects; and how often a correct implementation is called wrong.
 
-Without an argument the mutants are measured as they are. With IMPLEMENTATION the same faults are put into that one,
+Without an argument, the mutants are measured as they are. With IMPLEMENTATION, the same faults are put into yours,
 around its own outputs, so you learn how much a passing run of yours is worth. Faults of features that it does not
 offer are reported as not applicable.
 """
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[15, 60],
         metavar="N",
-        help="examples for each property; of several, the largest decides what is killed (default: 15 60)",
+        help="examples for each property; if several are given, the largest decides what is killed (default: 15 60)",
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["*"],
         metavar="NAME",
-        help="of the bank of correct implementations, use only these to look for false alarms; "
+        help="use only these of the bank of correct implementations to look for false alarms; "
         "* matches any text (default: all)",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")

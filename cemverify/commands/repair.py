@@ -26,11 +26,11 @@ DESCRIPTION = """\
 Tests an implementation until four properties of its formula are violated (those of sizes, bad input and the process
 do not count), then looks for the edit that mends it. Tries all single edits of its source (another name, operator,
 sign, constant, factor, argument, letter of an einsum, parentheses, a line moved into or out of the loop ...) on the
-smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
-two are tried. Interrupted, or with no time left, it shows the best so far. Nothing is written without --write.
+smallest counterexamples. An edit that passes is judged by every property and shown as a diff. If no single edit
+suffices, pairs are tried. When interrupted or out of time, shows the best so far. Nothing is written without --write.
 
 exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
-or its source cannot be read, or bad arguments.
+or its source cannot be read, or the arguments are invalid.
 """
 
 EPILOG = """\
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="seconds that each process may try edits for, whatever else the machine does (default 60)",
+        help="seconds that each process may try edits for, waits for a core not counted (default 60)",
     )
     parser.add_argument(
         "--write",
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="N",
-        help="write the edit that makes all properties hold into the file; where several do, the N-th that is shown",
+        help="write the edit that makes all properties hold into the file; if several do, the N-th one shown",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
 

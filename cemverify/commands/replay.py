@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--properties-from",
         metavar="FILE",
-        help="the file of a property of your own (default: the one it was found with)",
+        help="the file that states your own property (default: the one it was found with)",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
 

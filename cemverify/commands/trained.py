@@ -51,9 +51,9 @@ def asked_for(options: argparse.Namespace) -> bool:
     if options.layer is None:
         raise UsageError("--checkpoint needs --layer NAME, the sub-module to judge, such as blocks.0.attention")
     if options.properties:
-        raise UsageError("--properties cannot be chosen for a trained layer: leave it out, all of them are quick")
+        raise UsageError("--properties cannot be chosen for a trained layer, as all of them are quick: leave it out")
     if options.properties_from:
-        raise UsageError("properties of your own cannot be asked of a trained layer: leave out --properties-from")
+        raise UsageError("your own properties cannot be tested on a trained layer: leave out --properties-from")
     if options.save_counterexamples:
         raise UsageError("a trained layer has no small counterexamples to save: leave out --save-counterexamples")
     if options.suggest:

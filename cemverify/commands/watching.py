@@ -57,7 +57,7 @@ def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:
         saved = wait(files, seen)
         forget_properties(stated_in)
         before = _first(finished, saved)
-        reach = f", first the {len(before)} that failed or reach what changed" if before else ""
+        reach = f", first the {len(before)} properties that failed or reach what changed" if before else ""
         names = ", ".join(file.name for file in saved)
         note(f"\n{time.strftime('%H:%M:%S')}: {names} saved, checking again{reach}")
 

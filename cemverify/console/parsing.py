@@ -104,10 +104,10 @@ class Parser(argparse.ArgumentParser):
         if option is not None:
             known = [*self._option_string_actions]
             near = ["--output"] if option == "--json" else get_close_matches(option, known, 1, 0.75)
-            meant = f"; perhaps {near[0]} is meant" if {*near} & {*known} else ""
+            meant = f"; did you mean {near[0]}?" if {*near} & {*known} else ""
             self.error(f"there is no option {option}{meant}")
         if unknown:
-            self.error(f"{unknown[0]!r} is one word too many")
+            self.error(f"there is one argument too many: {unknown[0]!r}")
         return options, []
 
 
@@ -197,7 +197,7 @@ def seconds(text: str) -> float:
 def path(text: str) -> Path:
     """The type of a path, for argparse: one that a file system can hold."""
     if not text:
-        raise argparse.ArgumentTypeError("an empty text names no file; give its name")
+        raise argparse.ArgumentTypeError("an empty text names no file; give the name of a file")
     try:
         longest = max((len(os.fsencode(part)) for part in Path(text).parts), default=0)
         whole_length = len(os.fsencode(text))

@@ -36,7 +36,7 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
         yield make(id_, "not tested", verdict, new_here)
     for side, ids in (("old", never), ("new", ended)):
         if ids:
-            yield note("properties", "", "", f"not asked, as the {side} run ended before: {len(ids)}")
+            yield note("properties", "", "", f"not asked, as the {side} run ended early: {len(ids)}")
     then, here = old["made_by"], new["made_by"]
     conditions = [(name, *(m["configuration"].get(name) for m in (then, here))) for name in _CONDITIONS]
     conditions += [("seed", then["seed"], here["seed"])]

@@ -142,10 +142,10 @@ def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(told: Told) -> N
         ("metamorphic/mlp/gate-linearity", {"gradient/mlp/any-options"}),
         ("sequences", {"gradient/attention/any-options", "gradient/mlp/any-options"}),
     ):
-        with pytest.warns(DeprecationWarning, match="is asked no more since catalogue 2026.12; gradient/"):
+        with pytest.warns(DeprecationWarning, match="was retired in catalogue 2026.12; gradient/"):
             assert {p.id for p in select([pattern])} == instead
-        with pytest.warns(DeprecationWarning, match="asked no more"):
-            assert "is asked no more since catalogue 2026.12" in told(f"cemverify list {pattern}").err
+        with pytest.warns(DeprecationWarning, match="was retired"):
+            assert "was retired in catalogue 2026.12" in told(f"cemverify list {pattern}").err
     assert not {p.id for p in catalogue()} & index.retired().keys()
 
 

@@ -39,7 +39,7 @@ def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(workplace: P
     left = content["counts"]["not_asked"]
     assert left == len(content["unasked"]) > 0
     assert content["counts"]["applicable"] == len(content["properties"]) + left
-    assert f"{left} not asked, as the run ended before" in printed
+    assert f"{left} not asked, as the run ended early" in printed
     assert f"1 of {len(asked)} violated ({left} not asked): " in printed
     suite = ElementTree.parse(workplace / "r.xml").getroot()[0]  # noqa: S314
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(content["counts"]["applicable"])

@@ -100,7 +100,7 @@ def test_another_wrong_part_is_new_though_the_same_identity_fails() -> None:
         return settle("m:m", records, parse_known(text, "f"), "f", TODAY)[1].outcomes[0]
 
     assert outcome(temperature).standing == EntryStanding.OTHER_CAUSE
-    assert outcome(temperature).sentence.endswith("than line 4 accepts: temperature, not mask")
+    assert outcome(temperature).sentence.endswith("that line 4 accepts: temperature, not mask")
     unnamed = [replace(temperature[0], part=None)], listed.replace('part = "mask"\n', "")
     known = [(mask, listed), (unnamed[0], listed), (temperature, unnamed[1])]
     known.append((temperature, updated(listed, "f", "m:m", temperature, ACCEPTED, TODAY)))

@@ -65,7 +65,7 @@ CASES: Mapping[str, tuple[Any, ...]] = {
     "time within the margin": (TIMES, a_benchmark(1.05), 0, "the same"),
     "time": (TIMES, a_benchmark(1.5), 1, "REGRESSION  time of T=1 (tiles), 512 tokens"),
     "two implementations": (TWO, THEIRS, 1, "check mine against check theirs", "NOTE        a/b/d: holds -> not off"),
-    "the new run ended early": (TWO, QUICK, 0, "properties: (not asked, as the new run ended before: 1)"),
+    "the new run ended early": (TWO, QUICK, 0, "properties: (not asked, as the new run ended early: 1)"),
     "the old run ended early": (QUICK, BROKEN, 1, "a/b/d: not tested -> violated (the old run ended before it)"),
     "missing": (TWO, ONE, 1, "REGRESSION  a/b/d: holds -> missing"),
     **{f"the same {kind}": (make(), make(), 0, "the same") for kind, make in MAKERS.items() if kind in RULES},

@@ -177,7 +177,7 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(folder: P
     line = "90 % of the lines of mylayer.py were reached; never: 12, the branch at 11"
     assert line in printed
     assert "     12          keys = keys + 1" in printed
-    assert "looked around 1 number in your code" in printed
+    assert "tested around 1 number in your code" in printed
     assert "--least-reach 95: only 90.9 % of its lines were reached, so the run is inconclusive" in printed
     assert line in (folder / "r.md").read_text()
     assert line in (folder / "r.xml").read_text()

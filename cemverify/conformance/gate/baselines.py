@@ -110,7 +110,7 @@ def read_baseline(path: Path) -> Baseline:
     with complete(path, content):
         if unasked := content.get("unasked"):
             raise ResultError(
-                f"{path} is of a run that ended before it asked everything, and as a baseline would leave "
+                f"{path} is from a run that ended early, and as a baseline would leave "
                 f"{len(unasked)} of {content['counts']['applicable']} properties unguarded; "
                 "write one without --first, --quick and --within"
             )

@@ -121,7 +121,7 @@ def _tables(settled: Settled | None, compared: BaselineComparison | None) -> lis
 
 def _known_heading(settled: Settled) -> str:
     tally = Counter(str(outcome.standing) for outcome in settled.outcomes)
-    stand = ", ".join(f"{count} {standing}" for standing, count in tally.items()) or "no entries for it"
+    stand = ", ".join(f"{count} {standing}" for standing, count in tally.items()) or "none for this implementation"
     elsewhere = f"; {settled.elsewhere} for other implementations" if settled.elsewhere else ""
     return f"known violations in {settled.name}: {stand}{elsewhere}"
 

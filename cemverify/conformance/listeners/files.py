@@ -129,7 +129,7 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
         suite.append(_test_case(record))
     for id_ in event.unasked:
         case = ElementTree.SubElement(suite, "testcase", _named(id_, 0.0))
-        ElementTree.SubElement(case, "skipped", type="not asked", message="the run ended before")
+        ElementTree.SubElement(case, "skipped", type="not asked", message="the run ended early")
     if output is not None:
         suite.append(output)
     root = ElementTree.Element("testsuites")

@@ -33,7 +33,7 @@ def looked_around(reach: Reach) -> str | None:
     """How many of its numbers questions were asked around, in words; None if none were."""
     if not reach.looked_around:
         return None
-    return f"looked around {reach.looked_around} number{'s' if reach.looked_around > 1 else ''} in your code"
+    return f"tested around {reach.looked_around} number{'s' if reach.looked_around > 1 else ''} in your code"
 
 
 def _of_file(file: FileReach) -> str:

@@ -189,7 +189,10 @@ def absences(event: RunFinished, *, verbose: bool = True) -> str:
     Args:
         verbose: names them all.
     """
-    told = {RIGHT: "answers rightly (drop it from not_offered)", IGNORED: "accepted and ignored, or answered wrongly"}
+    told = {
+        RIGHT: "answers correctly (drop it from not_offered)",
+        IGNORED: "accepted and ignored, or answered wrongly",
+    }
     found = [(words, event.absences[outcome]) for outcome, words in told.items() if outcome in event.absences]
     return "\n".join(f"declared absent, but {words}: {_listed(named(fs), verbose=verbose)}" for words, fs in found)
 
@@ -197,7 +200,7 @@ def absences(event: RunFinished, *, verbose: bool = True) -> str:
 def summary(event: RunFinished) -> str:
     """How many properties there are, how many were run, and how they fared, in one line."""
     c = counts(event.records, len(event.unasked))
-    unasked = f", {c['not_asked']} not asked, as the run ended before" if event.unasked else ""
+    unasked = f", {c['not_asked']} not asked, as the run ended early" if event.unasked else ""
     examples = sum(r.examples for r in event.records)
     accepted = f" ({c['known']} known)" if c["known"] else ""
     too_new = f" ({c['not_enforced']} of these not enforced)" if c["not_enforced"] else ""
