@@ -45,14 +45,17 @@ no_options = implementation(attention=right, not_offered=OPTIONS.split())
 ONCE = {
     "module": ("update: it raised RuntimeError", "working_dtype='float32'"),
     "misspelt": ("attention: it raised KeyError: 'W_V' (test_first_call.py, line", "The weights are W_Q, W_K"),
-    "narrow": ("attention: this does not hold: float64 in, float32 out: the dtype is kept", "--dtype float32"),
+    "narrow": (
+        "attention: this fails: float64 in, float32 out: the dtype is kept",
+        "--dtype float32",
+    ),
     "pair": ("attention: it returned a tuple, not an array", ""),
     "flat": ("attention: it returned shape (24,), expected (2, 3, 4)", ""),
-    "other_kind": ("attention: this does not hold: torch in, numpy out: the kind is kept", ""),
+    "other_kind": ("attention: this fails: torch in, numpy out: the kind is kept", ""),
     "no_lagrangian": ("Lagrangian: it returned a int, not an array", ""),
     "no_map": ("state map: it returned a int, not an array", ""),
     "no_domain": ("domain: it returned a int, not an array", ""),
-    "by_name": ("update: it raised TypeError", "comes as that array: memory, and not memory.cos"),
+    "by_name": ("update: it raised TypeError", "is passed as that array: write memory, not memory.cos"),
     "flat_energy": ("energy: it has shape (), but one value per token is (", ""),
 }
 

@@ -93,7 +93,9 @@ def located(mutant: Mutant) -> WrongPart | None:
 
 def test_two_options_that_are_wrong_together_are_told_and_no_cache_where_x_that_is_h_is_wrong() -> None:
     part: Any = located(mutant("preconditions-once"))
-    told = "it is wrong with T > 1 and a preconditioner together, all other options off, and right without either"
+    told = (
+        "with all other options off, it is wrong with T > 1 and a preconditioner together, and right without either"
+    )
     assert (part.name, part.because) == ("step count with preconditioner", f"{told} of the two")
 
     def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
@@ -148,7 +150,7 @@ _Block = BlockConfig(_AttentionOnly, MLPConfig(6, 4))
         (_Interleaved().subject(), _AttentionOnly, "heads", "rows k, k + K, k + 2K ... of W_Q and W_K"),
         (_OwnHidden().subject(), _AttentionOnly, "mask", "token 0 reads nothing: the mask hides its own key"),
         (mutant("model-dimension-temperature").subject(), _AttentionOnly, "temperature",
-         "the square root of 6, the model dimension; due is that of 3, the head dimension"),
+         "the square root of 6, the model dimension, not of 3, the head dimension"),
         (mutant("untied-output").subject(), _Block, "output projection", "in the block's attention: "),
         (_of_mlp(lambda h, V, W: (h @ V.T * F.silu(h @ W.T)) @ V), MLPConfig(3, 2), "gate",
          "V and W are exchanged: it applies the activation to W h instead of V h"),
@@ -176,13 +178,13 @@ _FORGETS = "        S = m.g[:, t, None, None].exp() * S\n"
     ("right", "wrong", "name", "because"),
     [
         ("(m.beta[:, t, None] *", "(m.beta[:, t, None].sigmoid() *", "beta",
-         "it does what is declared with sigmoid(beta) in the place of beta"),
-        (_FORGETS, _FORGETS.replace(".exp()", ""), "g", "given exp(g) in the place of g, it does what is declared"),
+         "it does what is declared with sigmoid(beta) in place of beta"),
+        (_FORGETS, _FORGETS.replace(".exp()", ""), "g", "given exp(g) in place of g, it does what is declared"),
         (_FORGETS, _FORGETS.replace("m.g[:, t, None, None]", "(-m.g[:, t, None, None])"), "forgetting",
          "the state is divided by what it must be multiplied by"),
         (_FORGETS, _FORGETS.replace("* S", "* S if t else S"), "the first token", "it forgets nothing"),
         ("* off\n", "* off * (1 if t < 15 else 1.01)\n", "long rows", "up to 15 tokens, and wrong from 16 on"),
-        ("m.q[:, t, None] @ S / K**0.5)", "m.q[:, t, None] @ S)", "q", "with q sqrt(n), n = 4 in the place of q"),
+        ("m.q[:, t, None] @ S / K**0.5)", "m.q[:, t, None] @ S)", "q", "with q sqrt(n), n = 4 in place of q"),
     ],
 )  # fmt: skip
 def test_a_loop_over_tokens_is_told_what_it_does_instead(right: str, wrong: str, name: str, because: str) -> None:
@@ -381,17 +383,17 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "backward": (
         energy_layer(update=lambda x, m: -_doubled(m, outputs), dim=3, parameters={"outputs": outputs},
                      energy=lambda x, m: (x * (m @ outputs)).sum(-1), not_offered=("vmap",)),
-        "training/layer/parameters", "the backward pass", "forward right, gradient of outputs wrong"),
+        "training/layer/parameters", "the backward pass", "the update is right, but its gradient with respect to out"),
     "untied": (
         energy_layer(update=lambda x: torch.tanh(x @ values.T) @ outputs.T,
                      energy=lambda x: -torch.log(torch.cosh(x @ values.T)).sum(-1),
                      state=("J", 3), memory=None, parameters={"values": values, "outputs": outputs}),
-        "training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
+        "training/layer/parameters", "untied parameters", "a weight may be stored twice instead of tied"),
     "dropout": (_layer(lambda x, m: _drop(m - x)), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
     "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",
                  "preconditioner", "threshold of torch's F.softplus"),
     "buffer": (_layer(_moving), "structure/layer/inputs-unchanged", _TWICE,
-               "no buffer may move with a call"),
+               "no call may change a buffer"),
     "a block of keys": (_Forgetful().subject(), "gradient/attention/long-rows", "mask", "token 64 sees [64]"),
 }  # fmt: skip
 

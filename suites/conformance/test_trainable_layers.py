@@ -230,7 +230,7 @@ def solver(tolerance: float) -> EnergyLayer:
 def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
     record = judged(solver(1e-4), DERIVATIVES, examples=24)
     assert record.verdict == Verdict.INCONCLUSIVE
-    assert "known to within its tolerance of 0.0001: have it stop at 1e-07" in str(record.reason)
+    assert "known only to within its tolerance of 0.0001: let it stop at 1e-07" in str(record.reason)
     assert judged(solver(1e-7), DERIVATIVES, examples=24).verdict == Verdict.HOLDS
 
 

@@ -49,7 +49,7 @@ _ASKED = {
 _FEW = 3  # functions that are named
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
 _OF_A_RIGHT_ANSWER = (BACKWARD, "untied parameters")  # which nothing shows where the answer itself is wrong
-_EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
+_EVAL = "if dropout or another random layer is in training mode, call eval() on the module first"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Diagnosis:
         if n > 1:
             return f"{share}, {n} causes; the most fundamental: {first.name}"
         if self.unexplained and not first.is_recognised:
-            return f"{share}, for no cause that was recognised; the most fundamental: {first.name}"
+            return f"{share}, no cause recognised; the most fundamental: {first.name}"
         if self.unexplained:
             return f"{share}, {len(first.records)} by one cause: {first.name}"
         return f"{share}, one cause: {first.name}" if self.violated > 1 else f"{share}: {first.name}"

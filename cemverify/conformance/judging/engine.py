@@ -167,8 +167,8 @@ def _advised(record: Record, subject: Subject) -> Record:
         or record.telling >= record.floor * record.examples
     ):
         return record
-    accuracy = f"its answers are known to within its tolerance of {tolerance:g}"
-    return replace(record, reason=f"{record.reason}; {accuracy}: have it stop at {_CLOSE:g}, and declare that")
+    accuracy = f"its answers are known only to within its tolerance of {tolerance:g}"
+    return replace(record, reason=f"{record.reason}; {accuracy}: let it stop at {_CLOSE:g}, and declare that")
 
 
 def _or_meant(record: Record, subject: Subject) -> Record:
@@ -364,8 +364,8 @@ def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
     with suppress(Fault, Discard):
         compared = [c for q in questions for c in agree.check(caller, q).comparisons]
         names = sorted({c.key.of for c in compared if not c.margin <= 1})
-        told = "the forward pass is not judged" if "energy" in caller.subject.not_offered else "forward right"
-        because = f"{told}, gradient of {', '.join(names)} wrong: finite differences of the update give another"
+        told = "its values are not judged" if "energy" in caller.subject.not_offered else "the update is right"
+        because = f"{told}, but its gradient with respect to {', '.join(names)} differs from its finite differences"
         return WrongPart(BACKWARD, because) if names else None
     return None
 
@@ -376,7 +376,7 @@ def _backward_of_weights(evidence: Evidence | None) -> WrongPart | None:
     names = sorted({key.of for key in wrong})
     if not names or any(key.kind != Compared.PRODUCT for key in wrong):
         return None
-    return WrongPart(BACKWARD, f"forward right, gradient of {', '.join(names)} wrong")
+    return WrongPart(BACKWARD, f"the output is right, but its gradient with respect to {', '.join(names)} is wrong")
 
 
 def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
@@ -387,9 +387,9 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
         return part
     name = violation.evidence.worst.key.of
     because = (
-        f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
-        "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "
-        "step_size=a, the tensor itself)"
+        f"the update is right at these values, but depends on {name} differently from the energy's gradient: a "
+        "weight may be stored twice instead of tied, or may be missing from the energy (for a learned step size a, "
+        "declare step_size=a, the tensor itself)"
     )
     return WrongPart("untied parameters", because)
 

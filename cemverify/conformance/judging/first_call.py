@@ -32,8 +32,8 @@ _ALIKE = 1e-3  # of the largest number: far above roundoff, in float32 too, and 
 _B, _J, _D, _K, HEAD_DIM = 2, 3, 4, 2, 2  # rows, tokens, dimensions, heads and their width
 _LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16", "dtype:float16"), "the first call is in one dtype")
 _DTYPE = (
-    "Return what the arguments are: convert weights and constants (weight.to(x.dtype)), declare an energy layer's "
-    "working_dtype='float32', or run in float32 throughout with --dtype float32"
+    "Return the dtype of the arguments: convert weights and constants (weight.to(x.dtype)), declare an energy "
+    "layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
 )
 
 
@@ -103,14 +103,14 @@ def _reason(name: str, call: Callable[[], Evidence]) -> str | None:
     except Fault as fault:
         return str(fault) if fault.of else f"{name}: {fault}"
     other = next((c.claim for c in evidence.comparisons if not c.margin <= 1), None)
-    return None if other is None else f"{name}: this does not hold: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
+    return None if other is None else f"{name}: this fails: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
 
 
 def _of_one_array(layer: EnergyLayer, reason: str) -> str:
     """Advice where a mapping of a single array may have been taken for a named tuple."""
     raised = "raised AttributeError" in reason or "raised TypeError" in reason
     for name in layer.memories if len(layer.memories) == 1 and "memory" not in layer.memories and raised else ():
-        return f". A mapping of one array, {name!r} here, comes as that array: memory, and not memory.{name}"
+        return f". A mapping of one array, here {name!r}, is passed as that array: write memory, not memory.{name}"
     return ""
 
 

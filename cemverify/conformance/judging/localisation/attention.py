@@ -71,7 +71,7 @@ def _size(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         return None
     because = (
         f"it is wrong where scores reach {min(wrong):.3g}, and right where they are scaled down to {_SMALL:g}: is "
-        "the largest taken off before exp, beginning at -inf, and is nothing clipped or masked by a finite number?"
+        "the maximum, started at -inf, subtracted before exp, and is nothing clipped or masked by a finite number?"
     )
     return WrongPart("size of the logits", because)
 
@@ -179,6 +179,6 @@ def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         if all(equal(got, expected_update(c.having(temperature=tau)), bench.tolerance(c)) for c, got in answers):
             told = f"with tau = {config.tau:.4g} it returns the result for tau = {tau:.4g}"
             if (tau, config.tau) == (math.sqrt(D), usual):
-                told += f": the square root of {D}, the model dimension; due is that of {R}, the head dimension"
+                told += f": the square root of {D}, the model dimension, not of {R}, the head dimension"
             return WrongPart("temperature", told)
     return None

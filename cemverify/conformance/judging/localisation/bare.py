@@ -53,7 +53,7 @@ def in_float32(bench: Bench, case: Case) -> WrongPart | None:
             return None
         differs = True
     because = (
-        "it is right to the roundoff of float32 and no further: something inside computes in float32, as "
+        "it is right only to the roundoff of float32: something inside computes in float32, as "
         "softmax(..., dtype=torch.float32) does. Keep the dtype of the arguments there, or run with --dtype float32"
     )
     return WrongPart("precision", because) if differs else None
@@ -69,7 +69,7 @@ def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         if torch.equal(got + still.x, still.x.float().double()) and bool((got != 0).any()):
             return WrongPart("dtype", "with zero weights, x is returned rounded to float32")
         if not equal(got, torch.zeros_like(got), bench.tolerance(still)):
-            return WrongPart("residual", "with zero weights the update must be zero, and x changes")
+            return WrongPart("residual", "with zero weights the update must be zero, but x changes")
     return None
 
 

@@ -95,7 +95,7 @@ def _with_rows(box: Box, wrong: Sequence[Asked]) -> str:
 
     alone = [(q, next((i for i in range(q.batch) if fails(q, [i])), None)) for q, *_ in wrong[:_QUESTIONS]]
     if all(i is not None and not fails(q, [i] * 2) and not fails(q, [i] * 3) for q, i in alone):
-        return "the error is there only with one row"
+        return "the error appears only with one row"
     return ""
 
 

@@ -161,9 +161,9 @@ def two_answers(before: Tensor, now: Tensor, tolerance: Tensor) -> WrongPart | N
     if not bool((moved > tolerance).any()):
         return None
     because = (
-        f"the answer changes from call to call: the same arrays get another one, by up to {float(moved.max()):.2g}. "
-        "Where dropout or another random layer is in training mode, call eval() on the module first; "
-        "in eval mode, no buffer may move with a call, as in a power iteration, nor a parameter in free= be random"
+        f"the answer to the same arrays changes from call to call, by up to {float(moved.max()):.2g}. "
+        "If dropout or another random layer is in training mode, call eval() on the module first; in eval mode, no "
+        "call may change a buffer, as a power iteration does, and no parameter in free= may be random"
     )
     return WrongPart(TWO_ANSWERS, because)
 

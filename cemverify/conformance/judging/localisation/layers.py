@@ -153,16 +153,14 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     except (Fault, Discard):
         return None
     if bool(((masked - unmasked).abs() <= tolerance).all()):
-        return WrongPart("mask", "the updates are the same with a mask as without: it is not used")
+        return WrongPart("mask", "the updates are the same with and without a mask: it is not used")
     if bool(((after - masked).abs() > tolerance).any()):
         because = (
-            "another value of a masked token changes the others' updates: its score must be -inf, "
-            "not 0 as where a mask multiplies the logits"
+            "changing a masked token changes the others' updates: its score must be -inf, not 0, "
+            "which it is if a mask multiplies the logits"
         )
         return WrongPart("mask", because)
-    return WrongPart(
-        "mask", "what a masked token holds does not matter, but that it is there does: it counts in a sum"
-    )
+    return WrongPart("mask", "the value of a masked token does not matter, but its presence does: it counts in a sum")
 
 
 def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
@@ -190,7 +188,7 @@ def _edited(box: Box, wrong: list[Asked]) -> WrongPart | None:
         if bool(((flat(got) - flat(asked[2]) - moved).abs() > 2 * (tolerance + asked[3])[:, None]).any()):
             return None
         edited |= {name for name, array in {**q.x, **q.memory}.items() if not torch.equal(array, after[name])}
-    because = "the update is right for the arguments as the call leaves them, and not for those that it was given"
+    because = "the update is right for the arguments as the call leaves them, but not for those it was given"
     return WrongPart(EDITED, f"{', '.join(sorted(edited))}: {because}") if edited else None
 
 
@@ -229,7 +227,7 @@ def _rounded_to_float32(box: Box, wrong: list[Asked]) -> WrongPart | None:
     if any(_goes_on(box, q, flat(got) - flat(expected)) for q, got, expected, _ in wrong):
         return None
     because = (
-        "it is right to the roundoff of float32 and no further: something inside computes in float32. "
+        "it is right only to the roundoff of float32: something inside computes in float32. "
         "Declare working_dtype='float32', or run with --dtype float32"
     )
     return WrongPart("precision", because)
@@ -257,8 +255,8 @@ def _cut_off(box: Box, wrong: list[Asked]) -> WrongPart | None:
     if onset(box, lambda factor: _times(box, wrong[0][0], factor), beyond=1.0, least=_JUMP) is None:
         return None
     because = (
-        "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 between: "
-        "something is left off beyond a threshold, as softplus is linear beyond 20 in torch. Give it threshold=40"
+        "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 in between: "
+        "a term is dropped beyond a threshold, as in torch's softplus, linear beyond 20. Give it threshold=40"
     )
     return WrongPart("a threshold", because)
 
@@ -296,7 +294,7 @@ def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     text = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
     words = []
     if all(abs(c + 1) <= 1e-8 for _, c in ratios):
-        return f"{text}: minus one: the sign is wrong, the energy is climbed"
+        return f"{text}: the sign is wrong, and the energy is climbed"
     for name, value, is_size in _numbers(box):
         # a size may have the factor's value by chance, unless it varies
         if not is_size or len({value(q) for q, _ in ratios}) > 1:
@@ -367,7 +365,9 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
         because = "where it was tried, the energy rises along the update: it goes uphill, as if the sign were wrong"
         return WrongPart("direction of the update", because)
     if all(slope < 0 for slope in slopes):
-        because = "where it was tried, the energy falls along the update: it descends, but is no step of its gradient"
+        because = (
+            "where it was tried, the energy falls along the update: it descends, but is not a step along the gradient"
+        )
         return WrongPart(_NO_GRADIENT, because)
     if min(slopes) < 0 < max(slopes):
         return WrongPart(_NO_GRADIENT, "where it was tried, the energy falls along the update here and rises there")
@@ -381,7 +381,7 @@ def _tokens(box: Box, q: Question) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
     if "tokens" in box.layer.not_offered or longest_right(box, q, TOKENS, partial(fails_at, box)) != 1:
         return None
-    return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
+    return WrongPart("what tokens do to each other", "a single token is right, but several together are wrong")
 
 
 def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
@@ -406,7 +406,7 @@ def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
     readings = (
         ("the norm", "the state map is applied twice: the update is the gradient at G(G(x))", lambda q: at(q, 2)),
         ("the norm", "the state map is left out: the update is the gradient at x itself", lambda q: at(q, 0)),
-        ("the norm", "the update is the gradient in x, through the state map, and not the one in g", through),
+        ("the norm", "the update is the gradient in x, through the state map, and not the gradient in g", through),
     )
 
     def fits(gradient: Callable[[Question], Arrays], q: Question, got: Arrays, expected: Arrays, off: Tensor) -> bool:
@@ -450,7 +450,7 @@ def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
         if len(bad) == D:
             return None
     listed = ", ".join(map(str, sorted(bad)))
-    because = f"the other channels of {D} are right in every question, with their values exchanged, too"
+    because = f"the other channels of {D} are right in every example, even with their values exchanged"
     return WrongPart(f"channel {listed}", because)
 
 

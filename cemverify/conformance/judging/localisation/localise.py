@@ -63,7 +63,7 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
         return wrong_in_options(bench, case, needed)
     rows = case.x.shape[0]
     if rows > 1 and not any(bench.wrong(only_rows(case, [i])) for i in range(rows)):
-        return WrongPart("batch rows", "each batch row alone is right, together they are wrong")
+        return WrongPart("batch rows", "each batch row alone is right, but together they are wrong")
     return wrong_in_attention(bench, case) if case.layer == "attention" else wrong_in_mlp(bench, case)
 
 
@@ -72,9 +72,9 @@ def _beside(bench: Bench, case: Case) -> WrongPart | None:
     for candidate in (case, *bench.dense(case.layer_config, batch=2)):
         try:
             if how := _wrong_from_a_cache(bench, candidate):
-                return WrongPart("cache", f"the whole row at once is right, and {how} is wrong")
+                return WrongPart("cache", f"the whole row at once is right, but {how} is wrong")
             if _stated_energy_is_wrong(bench, candidate):
-                return WrongPart("stated energy", "the update is right, and the energy is wrong")
+                return WrongPart("stated energy", "the update is right, but the energy is wrong")
         except Fault:
             continue
     return None
@@ -125,7 +125,7 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
     layers = {part.layer: (half, part) for half, part in reversed(found)}
     if len(layers) == 1 or (layers and not alone):
         name = min(layers)
-        because = "it is wrong where the other half's weights are zero, which then takes no step"
+        because = "it is wrong where the other half has zero weights and so takes no step"
         part = _layer(*layers[name]) or WrongPart(HALVES[name], because)
         also = "; the other half is wrong, too" * (len(layers) > 1)
         return WrongPart(part.name, f"in {HALVES[name]}: {part.because}{also}")

@@ -31,19 +31,19 @@ _SAME = 1e-9  # relative, of a ratio
 
 # by the name of the other loop (see `online.Recurrence.others`): the part that is wrong, and what the layer does
 _PARTS: Mapping[str, tuple[str, str]] = {
-    "nothing forgotten": ("forgetting", "it does what a loop does that forgets nothing"),
-    "forgetting after the step": ("forgetting", "what is kept is kept after the step, instead of before it"),
-    "forgetting at each step": ("forgetting", "what is kept is kept before each step of a token"),
+    "nothing forgotten": ("forgetting", "it behaves like a loop that forgets nothing"),
+    "forgetting after the step": ("forgetting", "it forgets after the step instead of before it"),
+    "forgetting at each step": ("forgetting", "it forgets before each step of a token"),
     "the inverse kept": ("forgetting", "the state is divided by what it must be multiplied by"),
-    "gradient before forgetting": ("place of the gradient", "it is taken at the state before it forgets"),
-    "gradient after forgetting": ("place of the gradient", "it is taken at what is kept of the state"),
+    "gradient before forgetting": ("place of the gradient", "it is taken at the state before forgetting"),
+    "gradient after forgetting": ("place of the gradient", "it is taken at the state after forgetting"),
     "gradient of the present state": ("mini-batches", "every gradient is taken at the present state"),
-    "no momentum": ("momentum", "it does what a loop does without momentum"),
+    "no momentum": ("momentum", "it behaves like a loop without momentum"),
     "steps of size 1": ("step size", "every step has size 1"),
     "steps of the other sign": ("sign of the step", "the state climbs the loss"),
     "half the step": ("size of the step", "each is half as long, as where a square's factor 2 is left out"),
     "twice the step": ("size of the step", "each is twice as long, as where a square has no factor 1/2"),
-    "no preconditioner": ("preconditioner", "it does what a loop does without P"),
+    "no preconditioner": ("preconditioner", "it behaves like a loop without P"),
     "read before": ("reading", "outputs are read before the token's step"),
     "read after": ("reading", "outputs are read after the token's step"),
     **{
@@ -144,7 +144,7 @@ def _of_an_array(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
 
     for inside, told in ((False, "it does what is declared with {}"), (True, "given {}, it does what is declared")):
         if fits := [(name, words) for name, words, f in ways if explains(f, name, inside=inside)]:
-            because = told.format(", or ".join(f"{words} in the place of {name}" for name, words in fits))
+            because = told.format(", or ".join(f"{words} in place of {name}" for name, words in fits))
             return WrongPart(" or ".join(dict.fromkeys(name for name, _ in fits)), because)
     return None
 
@@ -164,5 +164,6 @@ def _read(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
     near = [f", the root of {n}" for n in sizes if abs(ratios[0] - n**0.5) <= _SAME * n]
     near += [f", one over the root of {n}" for n in sizes if abs(ratios[0] - n**-0.5) <= _SAME]
     return WrongPart(
-        "reading", f"states are right, and outputs {ratios[0]:.6g} times what they must be{near[0] if near else ''}"
+        "reading",
+        f"states are right, but outputs are {ratios[0]:.6g} times what they must be{near[0] if near else ''}",
     )

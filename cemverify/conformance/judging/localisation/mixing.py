@@ -45,7 +45,7 @@ def _batch_rows(bench: Bench, case: Case, before: Tensor, tolerance: Tensor) -> 
         return None
     alone = bench.got(only_rows(case, [0]))
     if alone is not None and bool(((alone - before[:1]).abs() > tolerance[:1]).any()):
-        return WrongPart("batch rows", "the first batch row alone gives another result than in the batch")
+        return WrongPart("batch rows", "the first batch row gives one result alone and another in the batch")
     return None
 
 

@@ -99,11 +99,11 @@ def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPa
         return None
     on = " and ".join(_ON.get(name, f"a {name}") for name in needed)
     if len(needed) == 2:
-        because = f"it is wrong with {on} together, all other options off, and right without either of the two"
+        because = f"with all other options off, it is wrong with {on} together, and right without either of the two"
         return WrongPart(" with ".join(needed), because)
     (name,) = needed
     side = _SIDES.get(name)
-    because = f"it is wrong with {on}, all other options off, and right without it"
+    because = f"with all other options off, it is wrong with {on}, and right without it"
     return (side and side(bench, case)) or WrongPart(name, because)
 
 
@@ -123,7 +123,7 @@ def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
             return WrongPart("diagonal", "it is right for another diagonal, in scores and values alike")
         return WrongPart("diagonal, value path", "a single token, whose attention weight is 1, is already wrong")
     if bench.offers("start") and any(bench.wrong(at_zero(c)) for c in cases):
-        return WrongPart("diagonal, value path", "at x = 0, where every score is 0, it is wrong")
+        return WrongPart("diagonal, value path", "it is wrong at x = 0, where every score is 0")
     if any(bench.wrong(c) for c in cases):
         return WrongPart(
             "diagonal, score", "single tokens are right, so the values are right; rows of several tokens are wrong"
@@ -161,7 +161,7 @@ def _preconditioner(bench: Bench, case: Case) -> WrongPart | None:
 
 def _bias(bench: Bench, case: Case) -> WrongPart | None:
     if bench.offers("start") and bench.wrong(at_zero(case)):
-        return WrongPart("bias", "at x = 0, where every score is 0 and the bias alone decides, it is wrong")
+        return WrongPart("bias", "it is wrong at x = 0, where every score is 0 and the bias alone decides")
     return None
 
 
@@ -172,8 +172,8 @@ def _rotary(bench: Bench, case: Case) -> WrongPart | None:
     if not bench.offers("start"):
         return None
     if any(bench.wrong(at_zero(c)) for c in (case, *bench.dense(case.attention))):
-        return WrongPart("rotary, value path", "at x = 0, where every score is 0, it is wrong")
-    return WrongPart("rotary, score", "at x = 0, where every score is 0, it is right")
+        return WrongPart("rotary, value path", "it is wrong at x = 0, where every score is 0")
+    return WrongPart("rotary, score", "it is right at x = 0, where every score is 0")
 
 
 def _recursion(bench: Bench, case: Case) -> WrongPart | None:
@@ -188,7 +188,9 @@ def _recursion(bench: Bench, case: Case) -> WrongPart | None:
         return WrongPart(
             "memory", "it returns the result of a layer that reads its own output as memory at every step"
         )
-    return WrongPart("recursion", "one step is right, also from each state that is reached, and several are wrong")
+    return WrongPart(
+        "recursion", "single steps are right, even from each state that is reached, but several are wrong"
+    )
 
 
 def _reading_its_own_output(case: Case) -> Tensor:

@@ -83,7 +83,9 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
 def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> WrongPart:
     """Every row gives the same multiple of the right update."""
     if abs(factor + 1) <= noise:
-        because = f"every row of {path.along} alone gives minus the right update: it goes uphill, the sign is wrong"
+        because = (
+            f"every row of {path.along} alone gives minus the right update: the sign is wrong, and it goes uphill"
+        )
         return WrongPart("scale of the update", because)
     if abs(factor - 1) <= noise:
         return WrongPart(path.sum, f"each row of {path.along} alone is right, and all of them together are wrong")

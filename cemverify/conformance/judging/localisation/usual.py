@@ -147,10 +147,8 @@ def _fused(*weights: Tensor) -> Sequence[Tensor]:
     return torch.cat(weights).reshape(K, len(weights), R, -1).unbind(1)
 
 
-_HEADS = (
-    "heads are interleaved: its head k has rows k, k + K, k + 2K ... of {}, where those k R to (k + 1) R - 1 are due"
-)
-_FUSED = "a fused weight has {}, all heads of each, and is read head by head, as (K, {}, R, D)"
+_HEADS = "heads are interleaved: its head k has rows k, k + K, k + 2K ... of {}, not rows k R to (k + 1) R - 1"
+_FUSED = "a fused weight holds {}, each with all its heads, but is read head by head, as (K, {}, R, D)"
 _LAYOUTS: Sequence[tuple[WrongPart, Placing]] = (
     (WrongPart("heads", _HEADS.format("W_Q and W_K")), lambda Q, K: [_interleaved(W) for W in (Q, K, K, Q)]),
     (WrongPart("heads", _HEADS.format("W_Q and W_K") + "; the outputs' are right"),
