@@ -51,15 +51,15 @@ def asked(**options: Any) -> object:
         (lambda: as_subject({}), "is a dict, not an implementation"),
         (lambda: as_subject(Mine), "is a class: give an instance of it"),
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),
-        *((lambda name=name: module_implementation({"V": name}), "as Python slices the parameter, in the letters D,")
+        *((lambda name=name: module_implementation({"V": name}), "a Python slice of the parameter, in the letters D")
           for name in ("gate_proj.weight[:H]", "gate_proj.weight[:M]T")),
         *((lambda options=options: implementation_from_modules(**{"mlp": GatedMLP, **options}), sentence)
           for options, sentence in (
-              ({"names": {"V": 5}}, "the name of a parameter, or several, not 5"),
-              ({"names": ["V"]}, r"names is a mapping of weights to parameters, not \['V'\]"),
+              ({"names": {"V": 5}}, "the name of a parameter, or a tuple of names, not 5"),
+              ({"names": ["V"]}, r"names must be a mapping from weights to parameters, not \['V'\]"),
               ({"free": "bias"}, r"free must be a collection of names: write \('bias',\)"),
               ({"not_offered": None}, "not_offered must be a collection of names"),
-              ({"prefill": 5}, "prefill is a module's class, or a function that builds one, not 5"))),
+              ({"prefill": 5}, "prefill must be a module's class, or a function that builds a module, not 5"))),
         *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),
         # what cannot be asked
@@ -161,9 +161,9 @@ WHOLE = ("gate_up_proj.weight", DOWN)
         (GatedMLP, {"V": "gate.weight", "W": "up_proj.weight"}, "no parameter 'gate.weight' for V"),
         (MLP, {"V": ("gate_up_proj.weight[M:]", DOWN), "W": PART}, "update = -eta P grad energy"),
         (MLP, dict.fromkeys("VW", WHOLE), f"several weights, give each its part, as in '{PART}'"),
-        (MLP, {"V": (PART, DOWN), "W": PART}, "has entries that another weight was put into"),
+        (MLP, {"V": (PART, DOWN), "W": PART}, "has entries that another weight already fills"),
         (MLP, {"V": (PART, DOWN), "W": ()}, "parameters gate_up_proj.weight (in part) get no weight"),
-        (MLP, {"V": ("gate_up_proj.weight[0, :, :]", DOWN), "W": ()}, "is no part of"),
+        (MLP, {"V": ("gate_up_proj.weight[0, :, :]", DOWN), "W": ()}, "is not a part of a parameter of shape"),
     ],
 )
 def test_a_module_whose_weights_go_elsewhere_is_violated(module: Any, names: dict[str, Any], words: str) -> None:

@@ -256,7 +256,7 @@ def test_blocks_of_hidden_units_that_read_each_other_are_told_by_their_size() ->
 
 def test_errors_that_libraries_raise_are_told_what_to_do() -> None:
     heads = AssertionError("embed_dim must be divisible by num_heads")
-    assert "put 'head-dim' into not_offered" in advice(heads, torch.float64)
+    assert "add 'head-dim' to not_offered" in advice(heads, torch.float64)
     assert advice(ValueError("something else"), torch.float64) == ""
     assert "'gain' is given only with an option (norm: scalar" in advice(KeyError("attention.gain"), torch.float64)
     # dtypes that meet under another default are told apart from those of weights
@@ -383,7 +383,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "backward": (
         energy_layer(update=lambda x, m: -_doubled(m, outputs), dim=3, parameters={"outputs": outputs},
                      energy=lambda x, m: (x * (m @ outputs)).sum(-1), not_offered=("vmap",)),
-        "training/layer/parameters", "the backward pass", "the update is right, but its gradient with respect to out"),
+        "training/layer/parameters", "the backward pass", "the update is right, but its gradient with respect to ou"),
     "untied": (
         energy_layer(update=lambda x: torch.tanh(x @ values.T) @ outputs.T,
                      energy=lambda x: -torch.log(torch.cosh(x @ values.T)).sum(-1),

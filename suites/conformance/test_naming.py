@@ -69,10 +69,10 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
         ("plain.layer:mine", "no module 'plain.layer'"),
         ("plain.layers:mein", "module 'plain.layers' has no attribute 'mein'; did you mean plain.layers:mine?"),
         ("plain.layers:zzz", "module 'plain.layers' has no attribute 'zzz'; it defines mine"),
-        ("plain/layers.py", "'plain/layers.py' is a file: name what is in it, plain/layers.py:mine"),
-        ("plain.layers", "'plain.layers' is a module: name what is in it, plain.layers:mine"),
+        ("plain/layers.py", "'plain/layers.py' is a file: name an object in it, plain/layers.py:mine"),
+        ("plain.layers", "'plain.layers' is a module: name an object in it, plain.layers:mine"),
         ("plain/layer.py:mine", "there is no file 'plain/layer.py'; did you mean plain/layers.py?"),
-        ("not-a-name/layers.py:mine", "is no Python name; go to its folder, or rename it"),
+        ("not-a-name/layers.py:mine", "is not a Python name; go to its folder, or rename it"),
         ("/layers.py:mine", "there is no file '/layers.py'"),
         (f"{300 * 'a'}.py:mine", "there is no file"),
         (":mine", "':mine' has no module before the colon: give module:attribute"),
@@ -92,7 +92,7 @@ def test_a_file_out_of_reach_is_refused_with_what_to_do(folder: Path, monkeypatc
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(LoadError, match="go to its folder, or add that one to PYTHONPATH"):
+    with pytest.raises(LoadError, match="go to its folder, or add it to PYTHONPATH"):
         settled("../plain/layers.py:mine")
 
 
@@ -126,5 +126,5 @@ def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_o
 def test_a_folder_that_python_hides_is_named(folder: Path) -> None:
     (folder / "calendar").mkdir()
     hidden = naming.no_module("calendar.a", "calendar/a.py:b")
-    assert "the folder 'calendar' has the name of a module of Python" in hidden
+    assert "the folder 'calendar' has the name of a Python module" in hidden
     assert "is it on the Python path?" in naming.no_module("zoneinfo.a", "zoneinfo.a:b")

@@ -40,7 +40,9 @@ MORE = "descent/layer/slope structure/layer/causality"
 
 @pytest.mark.parametrize("layer", [LAYER, "suites.conformance.test_parameters:undeclared"])
 def test_parameters_that_differ_between_processes_are_said(layer: str, told: Told) -> None:
-    assert "other parameters in each process" in told(f"cemverify check {layer} {OPTIONS} {MORE} --workers 2", 2).err
+    assert (
+        "different parameters in each process" in told(f"cemverify check {layer} {OPTIONS} {MORE} --workers 2", 2).err
+    )
 
 
 def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several(told: Told) -> None:

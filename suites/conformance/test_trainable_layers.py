@@ -188,7 +188,7 @@ def test_what_can_be_trained_holds_and_its_faulty_twin_does_not(name: str) -> No
         (torch.arange(3), r"whole numbers or complex ones \(torch\.int64\)"),
         (torch.ones(2, requires_grad=True).exp(), "computed from others"),
         (torch.empty(0), "empty"),
-        (torch.ones(1).expand(3), "several of its numbers are one"),
+        (torch.ones(1).expand(3), "several of its entries are one number"),
         (torch.ones(2, device="meta"), "on the meta device"),
     ],
 )

@@ -128,7 +128,7 @@ class Caller:
         def call() -> Any:
             answer = self.functions[name](*arguments, config)
             if self.kind.has_deleted((x, h, *weights.values())):
-                raise Deleted("it deleted an array that it was given, as JAX does with one that is donated")
+                raise Deleted("it deleted an array that it was given, as JAX does with a donated one")
             return answer
 
         return call

@@ -291,9 +291,9 @@ def energy_layer(
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
     """
     if not callable(update) or not all(function is None or callable(function) for function in (energy, reference)):
-        raise ValueError("an energy layer's update, energy and reference are functions")
+        raise ValueError("an energy layer's update, energy and reference must be functions")
     if dim is not None and (type(dim) is not int or dim < 1):
-        raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
+        raise ValueError(f"dim of an energy layer must be a whole number of at least 1, not {dim!r}")
     if (dim is None) == (state is None):
         raise ValueError("an energy layer needs either dim=D, or state=(...) with memory=(...)")
     if dim is not None:
@@ -441,13 +441,15 @@ def shapes_of(declared: Any, name: str) -> Mapping[str, Shape]:
     for key, shape in shapes.items():
         axes = shape if isinstance(shape, tuple) else (0,)
         if not all((isinstance(n, str) and n) or (type(n) is int and 1 <= n < _LONGEST) for n in axes):
-            raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1 and below 2^31, "
+            raise ValueError(f"the shape of {key} must be a tuple of letters and of numbers from 1 to 2^31 - 1, "
                              f"not {shape!r}")  # fmt: skip
         if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
-            raise ValueError(f"{key!r} cannot name an array, which is asked for as x.name: that takes an identifier "
-                             "that is no keyword of Python and does not begin with an underscore")  # fmt: skip
+            raise ValueError(f"{key!r} cannot name an array, which is read as x.name: that takes an identifier "
+                             "that is not a Python keyword and does not begin with an underscore")  # fmt: skip
     if not shapes:
-        raise ValueError(f"{name} is a shape such as ('J', 8), or a mapping of at least one, not {declared!r}")
+        raise ValueError(
+            f"{name} must be a shape such as ('J', 8), or a mapping to shapes that is not empty, not {declared!r}"
+        )
     return MappingProxyType(shapes)
 
 
@@ -469,8 +471,8 @@ def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
     except (TypeError, ValueError, RuntimeError) as error:
         wrong = f"what cannot be read as one: {words(error)}"
     raise ValueError(
-        f"the preconditioner of an energy layer must be an array (D,) or (D, D), D being the last axis of the state "
-        f"({' and '.join(map(str, widths))}), that turns no gradient uphill, a function, or SOME_POSITIVE_DEFINITE, "
+        f"the preconditioner of an energy layer must be a function, SOME_POSITIVE_DEFINITE, or an array (D,) or "
+        f"(D, D) that turns no gradient uphill, where D is the state's last axis ({' and '.join(map(str, widths))}), "
         f"not {wrong}"
     )
 
@@ -488,7 +490,7 @@ def _domains(
     for name, domain in declared.items():
         if name not in {**others, **states}:
             known = ", ".join({**others, **states})
-            raise ValueError(f"domain of an energy layer names {name!r}, and its arrays are {known}")
+            raise ValueError(f"domain of an energy layer names {name!r}, but its arrays are {known}")
         of_memory = name in memories and name not in states
         _check_domain(domain, name, {**others, **states}[name], whole=of_memory, batched=of_memory or name in states)
     kept = {name: (WHOLE, a[0], a[-1]) if isinstance(a, range) else a for name, a in declared.items()}
@@ -506,16 +508,17 @@ def _check_domain(domain: Any, name: str, shape: Shape, *, whole: bool = False, 
         if whole and len(domain) and domain.step == 1:
             return
         raise ValueError(
-            f"a range of whole numbers, in steps of 1, is for arrays of the memory, and {name} got {domain}"
+            f"only arrays of the memory may have a range, not empty and in steps of 1, but {name} got {domain}"
         )
     elif isinstance(domain, str) and domain in get_args(DomainName):
         if shape or domain not in ("simplex", "sphere"):
             return
-        raise ValueError(f"the domain {domain!r} is along the last axis, and {name} has none")
+        raise ValueError(f"the domain {domain!r} is along the last axis, but {name} has none")
     named = ", ".join(map(repr, get_args(DomainName)))
     raise ValueError(
         f"the domain of {name} must be one of {named}, an interval (low, high) with low < high, "
-        f"range(n) for integers, or, except of a parameter, a function that gives the nearest one, not {domain!r}"
+        "range(n) for integers, or, unless it is a parameter, a function that gives the nearest of them, "
+        f"not {domain!r}"
     )
 
 
@@ -526,12 +529,12 @@ def _samplers(
     arrays = {**states, **({} if isinstance(memories, str) else memories)}
     declared = {} if declared is None else declared
     if not isinstance(declared, Mapping) and len(states) > 1:
-        raise ValueError(f"draw of a layer of several states is a mapping of {', '.join(states)} to functions")
+        raise ValueError(f"draw of a layer of several states must be a mapping from {', '.join(states)} to functions")
     by_name = declared if isinstance(declared, Mapping) else dict.fromkeys(states, declared)
     for name, function in by_name.items():
         if name not in arrays or not callable(function) or not _takes(function, 2):
             raise ValueError(
-                f"draw gives functions f(generator, shape) for {', '.join(arrays)}, not {name}: {function!r}"
+                f"draw must give functions f(generator, shape) for {', '.join(arrays)}, not {name}: {function!r}"
             )
     return MappingProxyType(dict(by_name))
 
@@ -542,7 +545,7 @@ def _number(value: Any, name: str) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor of several, say
         pass
-    raise ValueError(f"the {name} of an energy layer is a number, not {value!r}")
+    raise ValueError(f"the {name} of an energy layer must be a number, not {value!r}")
 
 
 def _momentum(declared: Any, steps: Any) -> tuple[tuple[float, ...], bool]:
@@ -552,8 +555,8 @@ def _momentum(declared: Any, steps: Any) -> tuple[tuple[float, ...], bool]:
     if not isinstance(declared, Sequence):
         return (_number(declared, "momentum"),) * (steps if type(steps) is int else 1), False
     if isinstance(declared, str) or len(declared) != steps:
-        raise ValueError(f"the momentum of an energy layer is a number, or one for each of its {steps} steps, alone "
-                         f"or as ('nesterov', mu), not {declared!r}")  # fmt: skip
+        raise ValueError(f"the momentum of an energy layer must be a number, or one for each of its {steps} steps, "
+                         f"alone or as ('nesterov', mu), not {declared!r}")  # fmt: skip
     return tuple(_number(mu, "momentum") for mu in declared), False
 
 
@@ -562,7 +565,7 @@ def _sizes(
 ) -> tuple[tuple[float, ...], Callable[[], Sequence[torch.Tensor]] | None]:
     """The sizes as numbers, and what gives them as tensors if they are learned, which only torch layers can be."""
     if type(steps) is not int or not 1 <= steps <= _MOST_STEPS:
-        allowed = f"must be a whole number from 1 to {_MOST_STEPS:,}, each of which is followed"
+        allowed = f"must be a whole number from 1 to {_MOST_STEPS:,}, as each step is followed"
         raise ValueError(f"the steps of an energy layer {allowed}, not {steps!r}")
     declared, learned = step_size, None
     if callable(declared):
@@ -620,15 +623,17 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
     for name, value in named.items():
         faults = {
             f"whole numbers or complex ones ({value.dtype})": not value.is_floating_point(),
-            "computed from others, which are the ones to declare": not value.is_leaf,
+            "computed from others: declare those instead": not value.is_leaf,
             "empty": value.numel() == 0,
             "on the meta device": value.is_meta,
-            "expanded: several of its numbers are one": not value.is_meta
+            "expanded: several of its entries are one number": not value.is_meta
             and any(n > 1 and stride == 0 for n, stride in zip(value.shape, value.stride(), strict=True)),
             "an inference tensor": value.is_inference(),
         }
         if problems := [fault for fault, there in faults.items() if there]:
-            raise ValueError(f"a parameter of an energy layer can be set and trained, and {name} is {problems[0]}")
+            raise ValueError(
+                f"a parameter of an energy layer must be one that can be set and trained, but {name} is {problems[0]}"
+            )
     return MappingProxyType(dict(named))
 
 
@@ -668,13 +673,13 @@ def _check(layer: EnergyLayer) -> None:
     apart = [words for words, there in given.items() if there]
     problems = (
         (type(layer.shortest) is not int or not 1 <= layer.shortest < _LONGEST,
-         f"shortest is at least 1 and below 2^31, not {layer.shortest!r}"),
+         f"shortest must be at least 1 and below 2^31, not {layer.shortest!r}"),
         (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token cannot be a mean over tokens"),
         (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy can be a mean over the batch"),
         (stated.per == "token" and layer.energy is not None and not tokens,
          f"an energy per token needs a state with a token axis {TOKENS!r}; use energy_per='sequence'"),
         (isinstance(step.preconditioner, str) and step.preconditioner != SOME_POSITIVE_DEFINITE,
-         f"a preconditioner in words is {SOME_POSITIVE_DEFINITE!r}, not {step.preconditioner!r}"),
+         f"the only preconditioner in words is {SOME_POSITIVE_DEFINITE!r}, not {step.preconditioner!r}"),
         (step.unknown_preconditioner and (len(step.sizes) > 1 or len(layer.state) > 1),
          "an unknown preconditioner needs a single step and a single array of states"),
         (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner needs an energy"),
@@ -682,7 +687,7 @@ def _check(layer: EnergyLayer) -> None:
          "step='equilibrium' needs a positive tolerance, that of its solver"),
         (step.kind in ("equilibrium", "cccp", *ONE_AFTER_ANOTHER) and layer.energy is None,
          f"step={step.kind!r} needs an energy"),
-        (step.tolerance is not None and not 0 < step.tolerance < math.inf, "a tolerance is a positive number"),
+        (step.tolerance is not None and not 0 < step.tolerance < math.inf, "a tolerance must be a positive number"),
         (step.tolerance is not None and step.kind not in ("gradient", "equilibrium"),
          "a tolerance belongs to step='equilibrium', or to step='gradient' where a solver stops early"),
         (step.kind == "proximal" and not (callable(step.proximal) and callable(step.penalty)),
@@ -691,7 +696,7 @@ def _check(layer: EnergyLayer) -> None:
          "proximal and penalty belong to step='proximal'"),
         (step.kind == "proximal" and layer.energy is None, "step='proximal' needs an energy"),
         (step.kind == "proximal" and bool(apart),
-         f"step='proximal' goes with no {' and no '.join(apart)}"),
+         f"step='proximal' cannot be combined with {' or '.join(apart)}"),
         (step.varying is not None and (step.unknown_preconditioner or step.kind not in ("gradient", "free")),
          "a step size that depends on the state needs step='gradient', and a preconditioner that is given"),
         (step.varying is not None and not _takes(step.varying, 2 if layer.memories else 1),
@@ -701,26 +706,26 @@ def _check(layer: EnergyLayer) -> None:
         (not 0 <= step.noise < math.inf, "noise is sigma and must be at least 0"),
         (step.noise > 0 and len(step.sizes) > 1, "noise needs a single step"),
         (not all(0 <= mu < 1 for mu in step.momentum),
-         f"momentum is at least 0 and below 1, not {', '.join(f'{mu:g}' for mu in step.momentum)}"),
+         f"momentum must be at least 0 and below 1, not {', '.join(f'{mu:g}' for mu in step.momentum)}"),
         (any(step.momentum) and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
         (any(step.momentum) and step.kind not in ("gradient", "proximal"),
          f"momentum belongs to step='gradient' and step='proximal', not {step.kind!r}"),
         (step.own_energies and (step.monotone or step.smoothness is not None or step.kind not in _OF_STEPS),
-         f"energy(g, memory, t), one for each step, goes with step={' or '.join(_OF_STEPS)}, not monotone or smooth"),
+         f"energy(g, memory, t), one for each step, needs step={' or '.join(_OF_STEPS)}, no monotone, no smoothness"),
         (bool(layer.reads_memory) and not layer.memories,
-         f"without a memory the {' and the '.join(layer.reads_memory)} cannot take it"),
+         f"the {' and the '.join(layer.reads_memory)} cannot take a memory, as the layer has none"),
         (stated.step_of == "mean" and not stated.mean_over, "step_of='mean' needs mean_over=, which says over what"),
         (step.kind in ONE_AFTER_ANOTHER and (layer.reads_itself or layer.state_map is not None
                                              or layer.lagrangian is not None or step.noise > 0),
-         f"step={step.kind!r} goes with no PRESENT_STATE, state map, Lagrangian or noise"),
+         f"step={step.kind!r} cannot be combined with PRESENT_STATE, a state map, a Lagrangian or noise"),
         (step.kind == "block" and len(layer.state) < 2, "step='block' needs several arrays of states"),
         (step.kind == "coordinate" and (len(layer.state) > 1 or {*layer.domains.values()} & {"simplex", "sphere"}),
          "step='coordinate' needs a single array of states, whose numbers can change one by one"),
         (bool(step.order) and not _orders_all(layer),
-         "order names every block, or every place of a last axis of known size, once"),
+         "order must name every block, or every place of a last axis of known size, exactly once"),
         (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
                                        or step.kind == "proximal"),
-         "a domain goes with no state map, no Lagrangian and no proximal map, which say themselves where states lie"),
+         "a domain cannot be combined with a state map, Lagrangian or proximal map, which say where states lie"),
         (layer.leak and layer.lagrangian is None
          and (layer.state_map is None or step.monotone or step.smoothness is not None),
          "leak=True needs the Lagrangian whose x.g - L(x) it adds, or a state map if no whole step is claimed"),

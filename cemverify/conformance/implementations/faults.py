@@ -90,25 +90,27 @@ def advice(error: BaseException, dtype: object, usual: object = "torch.float32")
     """
     message = words(error)
     if (feature := undeclared(error)) == "head-dim":
-        return f". Heads are R wide, which need not be D / K: if yours always are, put {feature!r} into not_offered"
+        return f". Heads are R wide, which need not be D / K: if yours always are, add {feature!r} to not_offered"
     if feature is not None:
-        return f". If it has no such option, put {feature!r} into not_offered"
+        return f". If it has no such option, add {feature!r} to not_offered"
     asked = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
     if (weight := asked.rpartition(".")[2]) in WEIGHTS and (option := WEIGHTS[weight][1]) not in ("attention", "MLP"):
-        return f". {weight!r} is given only with an option ({option}): look at config before you read it"
+        return f". {weight!r} is given only with an option ({option}): check config before reading it"
     if _UPPER.match(asked):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
     if any(phrase in message for phrase in _TOO_FEW_AXES) and _was_mapped(error):
-        return ". It writes into an array that is not mapped: if nobody maps it, put 'vmap' into not_offered"
+        return ". It writes into an array that vmap does not map: if nobody maps it, add 'vmap' to not_offered"
     if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
     if str(usual) != "torch.float32":
-        return f". The default dtype was {usual}: give new arrays that of an argument, torch.eye(n, dtype=x.dtype)"
+        return (
+            f". The default dtype was {usual}: give new arrays the dtype of an argument, torch.eye(n, dtype=x.dtype)"
+        )
     width = str(dtype).removeprefix("torch.")
     return (
-        f". Its arguments came as {width}: convert the weights (weight.to(x.dtype)), "
+        f". Its arguments were {width}: convert the weights (weight.to(x.dtype)), "
         "declare an energy layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
     )
 

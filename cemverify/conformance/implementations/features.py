@@ -126,7 +126,7 @@ def unclaimed(offers: Any) -> dict[str, str]:
     offered = names_of(offers, "offers")
     if strange := [name for name in offered if name not in ON_REQUEST]:
         raise ValueError(
-            f"offers names features that are tested on request: {', '.join(ON_REQUEST)}; not {strange[0]!r}"
+            f"offers may name only features that are tested on request ({', '.join(ON_REQUEST)}), not {strange[0]!r}"
         )
     return {feature: f"not claimed: offers=({feature!r},)" for feature in ON_REQUEST if feature not in offered}
 

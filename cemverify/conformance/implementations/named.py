@@ -49,5 +49,7 @@ def like_the_state(size: Any, state: Any) -> Any:
     if len(size.shape) > len(state.shape) or any(
         n not in (1, of) for n, of in zip(size.shape, expected, strict=True)
     ):
-        raise WrongShape(f"the step size has shape {tuple(size.shape)}, with which that of the state does not begin")
+        raise WrongShape(
+            f"the step size has shape {tuple(size.shape)}, which the shape of the state does not begin with"
+        )
     return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))

@@ -77,7 +77,9 @@ def load_weights(
                 try:
                     target = parameters[path][part]
                 except IndexError as error:
-                    raise Misnamed(f"{name!r} is no part of {tuple(parameters[path].shape)}: {error}") from error
+                    raise Misnamed(
+                        f"{name!r} is not a part of a parameter of shape {tuple(parameters[path].shape)}: {error}"
+                    ) from error
                 source = value.flatten(0, -2).T if name.endswith(".T") else value
                 if source.numel() != target.numel():
                     raise Misnamed(
@@ -85,7 +87,7 @@ def load_weights(
                         f"{tuple(target.shape)}{_remedy(weight, path, source, target, sizes)}"
                     )
                 if filled[path][part].any():
-                    raise Misnamed(f"{name!r} for {weight} has entries that another weight was put into")
+                    raise Misnamed(f"{name!r} for {weight} has entries that another weight already fills")
                 parameters[path][part] = source.reshape(target.shape)
                 filled[path][part] = True
     if idle := [path for path, entries in filled.items() if path not in free and not entries.all()]:
@@ -100,7 +102,7 @@ def each_name(targets: str | tuple[str, ...]) -> tuple[str, ...]:
     """The names of one entry of `names`."""
     several = (targets,) if isinstance(targets, str) else targets
     if not isinstance(several, tuple | list) or not all(isinstance(name, str) for name in several):
-        raise Misnamed(f"names= gives each weight the name of a parameter, or several, not {targets!r}")
+        raise Misnamed(f"names= gives each weight the name of a parameter, or a tuple of names, not {targets!r}")
     return tuple(several)
 
 
@@ -114,8 +116,8 @@ def place_of(name: str, sizes: Mapping[str, int]) -> tuple[str, Any]:
         part = eval(f"_[{read[2] or '...'}]", {"__builtins__": {}, "_": np.s_}, dict(sizes))  # noqa: S307
     except Exception as error:
         raise Misnamed(
-            f"{name!r} in names= cannot be read ({error}); a part is written as Python slices the parameter, "
-            f"in the letters {', '.join(sizes)}, as in 'weight[:D]'"
+            f"{name!r} in names= cannot be read ({error}); write a part as a Python slice of the parameter, "
+            f"in the letters {', '.join(sizes)}, such as 'weight[:D]'"
         ) from error
     return read[1], part
 

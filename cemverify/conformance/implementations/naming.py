@@ -115,7 +115,7 @@ def no_module(module: str, name: str) -> str:
     """What is said of a module that there is not."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names and Path(top).is_dir():
-        return f"the folder {top!r} has the name of a module of Python, which is found in its place; rename it"
+        return f"the folder {top!r} has the name of a Python module, which is imported instead; rename the folder"
     siblings = (path.stem for path in Path().glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
     near = get_close_matches(module, [stem for stem in siblings if stem.isidentifier()], 1)
     about = f"; did you mean {near[0]!r}?" if near else "; is it on the Python path?"
@@ -170,22 +170,23 @@ def _module_of(file: str) -> str:
     folders = [folder for folder in map(Path, (os.getcwd(), *sys.path)) if folder in whole.parents]
     if not folders:
         raise LoadError(
-            f"{file!r} is neither below this folder nor on the Python path; go to its folder, or add that one to "
-            "PYTHONPATH"
+            f"{file!r} is neither below this folder nor on the Python path; go to its folder, or add it to PYTHONPATH"
         )
     # the deepest, as it is the source folder of a package; but no folder inside a package
     best = max(folders, key=lambda folder: (not (folder / "__init__.py").exists(), len(folder.parts)))
     words = whole.relative_to(best).parts
     if strange := [word for word in words if not word.isidentifier() or iskeyword(word)]:
         nearer = "go to its folder, or " * (strange[-1] != words[-1])
-        raise LoadError(f"{file!r} cannot be imported, as {strange[0]!r} is no Python name; {nearer}rename it")
+        raise LoadError(f"{file!r} cannot be imported, as {strange[0]!r} is not a Python name; {nearer}rename it")
     return ".".join(words)
 
 
 def _unnamed(name: str, kind: str, file: Path) -> str:
     declared = _declared(_tree(file))
     about = f"; it defines {_listed(declared)}" if len(declared) > 1 else ""
-    return f"{name!r} is a {kind}: name what is in it, {name}:{declared[0] if len(declared) == 1 else 'NAME'}{about}"
+    return (
+        f"{name!r} is a {kind}: name an object in it, {name}:{declared[0] if len(declared) == 1 else 'NAME'}{about}"
+    )
 
 
 # --- what is certain without importing --------------------------------------------------------------------

@@ -115,27 +115,29 @@ def online_layer(
               "update_padded": update_padded}  # fmt: skip
     for name, function in {"update": update, "loss": loss, "read": read, **others}.items():
         _require(callable(function) or (function is None and name in others),
-                 f"{name} is a function, not {function!r}")  # fmt: skip
+                 f"{name} must be a function, not {function!r}")  # fmt: skip
     eta, mu = _function(step_size, "step_size", math.inf), _function(momentum, "momentum", 1)
     states, outputs = shapes_of(state, "state"), shapes_of(output, "output")
     _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in shapes_of(tokens, "tokens").values()),
-             f"tokens is a mapping of shapes, at least one of which has the axis {TOKENS!r}")  # fmt: skip
-    _require(not any(TOKENS in shape for shape in states.values()), f"the state has no axis {TOKENS!r}")
-    _require(all(shape[:1] == (TOKENS,) for shape in outputs.values()), f"an output has {TOKENS!r} first")
-    _require(not states.keys() & outputs.keys(), "an output and an array of the state have one name")
+             f"tokens must be a mapping to shapes, at least one with the axis {TOKENS!r}")  # fmt: skip
+    _require(not any(TOKENS in shape for shape in states.values()), f"the state must not have the axis {TOKENS!r}")
+    _require(
+        all(shape[:1] == (TOKENS,) for shape in outputs.values()), f"the first axis of an output must be {TOKENS!r}"
+    )
+    _require(not states.keys() & outputs.keys(), "an output and an array of the state have the same name")
     _require(gradient_at in ("before", "retained") or (type(gradient_at) is int and gradient_at >= 1),
-             f"gradient_at is 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
-    _require(reads in ("after", "before"), f"reads is 'after' or 'before', not {reads!r}")
+             f"gradient_at must be 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
+    _require(reads in ("after", "before"), f"reads must be 'after' or 'before', not {reads!r}")
     several, not_offered = names_of(several, "several"), names_of(not_offered, "not_offered")
     lengths = {tuple(tokens.get(name, ()))[:2] for name in several}
     _require(len(lengths) < 2 and all(len(n) == 2 and n[0] == TOKENS and type(n[1]) is int for n in lengths),
-             f"several names arrays of the tokens that are ({TOKENS!r}, n, ...), with one n")  # fmt: skip
+             f"several must name arrays of the tokens that are ({TOKENS!r}, n, ...), all with one n")  # fmt: skip
     _require(isinstance(last_step, Mapping) and all(isinstance(name, str) for name in last_step.values()),
-             f"last_step is a mapping of names to names, not {last_step!r}")  # fmt: skip
-    _require(domain is None or isinstance(domain, Mapping), f"domain is a mapping by name, not {domain!r}")
+             f"last_step must be a mapping from names to names, not {last_step!r}")  # fmt: skip
+    _require(domain is None or isinstance(domain, Mapping), f"domain must be a mapping by name, not {domain!r}")
     kept = {*last_step.values()}
     _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),
-             "last_step gives, with momentum, arrays of the state the others that hold their last steps")  # fmt: skip
+             "last_step needs momentum, and maps arrays of the state to those that hold their last step")  # fmt: skip
     as_state, as_answer = _bundle("State", states), tuple(outputs)
     starts, ends = (name not in not_offered for name in _ENDS)
 
@@ -383,7 +385,7 @@ def _function(value: float | Callable[..., Any], name: str, below: float) -> Cal
         return value
     numbers = "a finite number, not negative" if math.isinf(below) else f"a number from 0 to below {below}"
     _require(isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < below,
-             f"{name} is {numbers}, or a function f(S, token), not {value!r}")  # fmt: skip
+             f"{name} must be {numbers}, or a function f(S, token), not {value!r}")  # fmt: skip
     return lambda *_: value
 
 

@@ -129,7 +129,7 @@ def _question(name: str, form: EnergyLayer, values: Sequence[Any], whose: str) -
     wanted: dict[str, Shape] = {**form.state, **form.memories}
     if len(values) != len(wanted) or not all(isinstance(array, Tensor) for array in values):
         raise UsageError(
-            f"{whose} {_kinds(values)}, and {name!r} is declared with {', '.join(wanted)}: give "
+            f"{whose} {_kinds(values)}, but {name!r} is declared with {', '.join(wanted)}: give "
             "cemverify.TrainedModel(..., inputs=f), where f takes what it is called with, keywords by name, and "
             "returns these arrays"
         )
@@ -140,7 +140,7 @@ def _question(name: str, form: EnergyLayer, values: Sequence[Any], whose: str) -
         )
         if not fits:
             length = ", ".join(map(str, ("B", *shape)))
-            raise UsageError(f"{name!r} gets {key} of shape {tuple(array.shape)}, and declares ({length})")
+            raise UsageError(f"{name!r} gets {key} of shape {tuple(array.shape)}, but declares ({length})")
         arrays[key] = array.detach().to("cpu", torch.float64)
     noise = {key: torch.zeros_like(arrays[key]) for key in form.state} if form.step.noise else {}
     state = {key: arrays[key] for key in form.state}

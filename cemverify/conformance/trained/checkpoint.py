@@ -33,7 +33,7 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
     """
     if path.suffix != ".safetensors":
         raise UsageError(
-            f"{path} is not a .safetensors file, the only kind that is read (a pickle may run code): "
+            f"{path} is not a .safetensors file, the only kind that is read, as a pickle may run code: "
             "write one with safetensors.torch.save_model(model, 'weights.safetensors')"
         )
     if not path.is_file():
@@ -70,7 +70,7 @@ def _check(path: Path, shapes: dict[str, tuple[int, ...]], own: dict[str, Tensor
     ]
     if wrong:
         raise UsageError(
-            f"the checkpoint {path} has other shapes than the model: {_listed(wrong)}; "
+            f"the checkpoint {path} differs from the model in shapes: {_listed(wrong)}; "
             "build the model with the sizes that it was trained with"
         )
 

@@ -55,13 +55,13 @@ def build(name: str) -> TrainedModel:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise LoadError(f"the factory {name} failed, called without arguments: {words(error)}") from error
+        raise LoadError(f"the factory {name} failed when called without arguments: {words(error)}") from error
     if isinstance(built, nn.Module):
         return TrainedModel(built)
     if isinstance(built, TrainedModel) and isinstance(built.model, nn.Module):
         return built
     raise LoadError(
-        f"the factory {name} returned a {type(built).__name__}; it returns a torch.nn.Module, or "
+        f"the factory {name} returned a {type(built).__name__}; it must return a torch.nn.Module, or "
         "cemverify.TrainedModel(model, declare=...)"
     )
 
@@ -92,7 +92,7 @@ def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> Ene
             raise UsageError(f"declaring {name!r} failed: {words(error)}") from error
         if not isinstance(form, EnergyLayer):
             raise UsageError(
-                f"declare returned a {type(form).__name__} for {name!r}; it returns cemverify.energy_layer(...)"
+                f"declare returned a {type(form).__name__} for {name!r}; it must return cemverify.energy_layer(...)"
             )
         return form
     if isinstance(layer, CEMLayer):
