@@ -139,7 +139,7 @@ def _messages(task: RepairTask) -> Iterator[Message]:
         bench = _Bench.of(subject, task)
         own = own_files(module, subject)
         if not own.files:
-            yield "; ".join(own.problems) or f"the source of {task.name!r} is not at hand"
+            yield "; ".join(own.problems) or f"the source of {task.name!r} cannot be found"
             return
         # as it is in the file, with its line ends
         judges = {getattr(sys.modules.get(name), "__file__", None) for name in task.stated_in.values()}
@@ -160,7 +160,7 @@ def _messages(task: RepairTask) -> Iterator[Message]:
         yield f"the source of {task.name!r} cannot be read: {words(error)}"
         return
     if not offered:
-        yield "none of the lines that ran are in files of its own"
+        yield "none of the lines that ran are in its own files"
         return
     if not bench.questions:
         yield "none of the violations can be asked again in a process that tries edits"

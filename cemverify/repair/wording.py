@@ -27,15 +27,15 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
     if not violated:
-        return f"Nothing to mend: of {number(run, 'property')} none is violated."
+        return f"Nothing to mend: none of {number(run, 'property')} is violated."
     before = f"{violated} of {number(run, 'property')} {'is' if violated == 1 else 'are'} violated"
-    before += f"; {len(finished.unasked)} were not asked any more." if finished.unasked else "."
+    before += f"; {len(finished.unasked)} were not asked." if finished.unasked else "."
     if outcome.refusal is not None:
         return f"{before} No edit was tried: {outcome.refusal}."
     effort = f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s"
     if outcome.cut_short:
-        effort += ", when the time ran out (--search allows more)"
-    effort += ", when it was interrupted" if outcome.interrupted else ""
+        effort += " until time ran out (--search allows more)"
+    effort += " until it was interrupted" if outcome.interrupted else ""
     whole = [repair for repair in outcome.repairs if repair.mends]
     repairs = whole or list(outcome.repairs[:1])
     lines = [f"{before} {_headline(whole, run)} ({effort})."]
@@ -100,7 +100,7 @@ def _short(edit: tuple[str, Edit]) -> str:
     at = f"{os.path.relpath(path)}:{edit_.line}"
     if not before:
         return f"`{after}` is added in {at}"
-    return f"`{before}` becomes `{after}` in {at}" if after else f"`{before}` goes from {at}"
+    return f"`{before}` becomes `{after}` in {at}" if after else f"`{before}` is removed from {at}"
 
 
 def _ids(records: Sequence[Record]) -> str:
@@ -111,7 +111,7 @@ def _ids(records: Sequence[Record]) -> str:
 
 def _best(outcome: RepairOutcome) -> list[str]:
     """The best edits of a search that did not end, as the lines that they change."""
-    head = "\nThe best edits until then, by the smallest cases alone; no property has judged them:"
+    head = "\nThe best edits until then, by the smallest cases alone, not yet judged by any property:"
     edits = [repair.edit for repair in outcome.candidates]
     told = ((edit.place, indent(edit.before, "-"), indent(edit.after, "+")) for edit in edits)
     return [head, *(f"\n{place}\n{before}\n{after}" for place, before, after in told)] if edits else []

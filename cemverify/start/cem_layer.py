@@ -1,6 +1,6 @@
 """CEM layers for the verifier: `cemverify check cem_layer:mine`.
 
-This file is correct as it stands. Replace the body of each function by a call of your own code, and drop the function
+This file is correct as it stands. Replace the body of each function with a call to your code, and drop the function
 that you do not have.
 
 B batch, J tokens, D model dimension, K heads, R head dimension, M hidden units.

@@ -1,6 +1,6 @@
 """An energy layer for the verifier: `cemverify check energy_layer:mine`.
 
-An energy layer is any step that claims to go down an energy. This one is correct as it stands: it retrieves from a
+An energy layer is any layer that claims to go down an energy. This one is correct as it stands: it retrieves from a
 modern Hopfield network whose patterns are the memory. Put your own step and energy in its place.
 
 B batch, J tokens, M patterns, D dimension.
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify import energy_layer
 
-DIM = 3  # keep it small: a fault shows in few dimensions, and can be read there
+DIM = 3  # keep it small: a fault shows in few dimensions, and is easy to read there
 STEP_SIZE = 0.5
 
 
@@ -26,7 +26,7 @@ def update(x: Tensor, memory: Tensor) -> Tensor:
 
 
 # Declare what is true of your layer: several steps, a norm between state and energy, a preconditioner, ...
-# Everything that is not declared is tested; docs/energy-layers.md lists the words.
+# Everything that is not declared is tested; docs/energy-layers.md lists the arguments.
 mine = energy_layer(
     update=update,
     energy=energy,

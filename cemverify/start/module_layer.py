@@ -1,4 +1,4 @@
-"""Layers that are nn.Modules for the verifier: `cemverify check module_layer:mine`.
+"""nn.Modules as layers for the verifier: `cemverify check module_layer:mine`.
 
 This file is correct as it stands. Import your own modules instead of these two, and say in `names` where each of the
 contract's weights goes.

@@ -1,7 +1,7 @@
 """A layer whose every token is a step, for the verifier: `cemverify check online_layer:mine`.
 
-Its state goes down the loss of one token after the other. This one is correct as it stands: it is the delta rule, a
-step of least squares for each key and value. Put your own layer in its place, and declare what its paper says.
+Its state takes a step down the loss of each token in turn. This one is correct as it stands: it is the delta rule, a
+least-squares step for each key and value. Put your own layer in its place, and declare what its paper says.
 
 B batch, J tokens, K features of a key, V of a value.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cemverify import online_layer
 
-K, V = 4, 3  # keep them small: a fault shows in few dimensions, and can be read there
+K, V = 4, 3  # keep them small: a fault shows in few dimensions, and is easy to read there
 
 
 def update(S: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ def read(S: Tensor, token: Any) -> Tensor:
 
 
 # Declare what is true of your layer: forgetting, momentum, mini-batches, a preconditioner, ...
-# docs/online-layers.md lists the words.
+# docs/online-layers.md lists the arguments.
 mine = online_layer(
     update=update,
     loss=loss,

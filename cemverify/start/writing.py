@@ -78,7 +78,7 @@ def plan(kind: Kind, folder: Path, target: str | None = None, service: str | Non
     package, _, module = name.rpartition(".")
     if package:
         where = f"--folder {folder / package.replace('.', '/')} --name {module}:{attribute}"
-        raise UsageError(f"{name} is in a package, and an adapter and its tests are written into one folder: {where}")
+        raise UsageError(f"{name} is in a package, but an adapter and its tests are written into one folder: {where}")
     adapter, tests = folder / f"{name}.py", folder / f"test_{name}.py"
     if os.path.lexists(tests):
         raise UsageError(f"{tests} exists, and nothing is overwritten; choose another name: --name my_layer")

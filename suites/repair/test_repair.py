@@ -105,7 +105,7 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
     monkeypatch.setattr("cemverify.commands.repair.searched", searched_once)
     printed = told(f"cemverify repair mine:mine {OF_LAYERS} --write --search 0.01", 2)
     assert "+    return 0.25 * (y - x)" in printed.out
-    assert ", when the time ran out" not in printed.flat
+    assert "until time ran out" not in printed.flat
     assert "Only you know which of them you meant." in printed.out
     assert "choose one, --write 1" in printed.err
     assert (here / "mine.py").read_text() == wrong
@@ -160,7 +160,7 @@ def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
 def test_what_holds_needs_no_edit(here: Path, told: Told) -> None:
     (here / "right.py").write_text(PULL)
     output = told(f"cemverify repair right:mine {OF_LAYERS}").out
-    assert "Nothing to mend: of 2 properties none is violated." in output
+    assert "Nothing to mend: none of 2 properties is violated." in output
 
 
 @pytest.mark.slow
