@@ -19,7 +19,7 @@ ARGUMENTS_KEPT = Explanation(
 )
 READ_ANEW = Explanation(
     formula="F(w) after w was edited in place = F(copy of w)",
-    why="Optimisers edit weights in place. Whoever caches by identity trains with the weights of yesterday.",
+    why="Optimisers edit weights in place. A layer that caches by identity trains with old weights.",
 )
 WINDOWS_READ = Explanation(
     formula="F(view of an array) = F(copy of the view)",

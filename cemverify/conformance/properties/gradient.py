@@ -211,8 +211,8 @@ def _long_rows() -> Iterator[Property]:
             "step.",
             source="Eq. 1 (sum over j <= i)",
             formula=f"{_STEP},  sums over all j <= i, up to 300 tokens",
-            why="Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
-            "say, does not show in rows that fit one block.",
+            why="Kernels work in blocks of tokens. A mistake at a block's edge, such as a maximum that is not "
+            "carried over, does not show in rows that fit one block.",
             space=Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",)),
             rival=NO_FIRST,
             checked=right_at_every_length,

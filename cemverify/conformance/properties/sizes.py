@@ -129,8 +129,8 @@ def _property(
         claim=claim,
         source=_SOURCE,
         formula="the same update, energy or decoded row, at the sizes that users have",
-        why="Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
-        "nothing beyond the sizes that were asked.",
+        why="Tiles, tables of positions and accumulators have limits that no small case reaches. A pass says "
+        "nothing beyond the sizes that were tested.",
         check=right_where_asked(asked, rival),
         questions=OneAfterTheOther(tuple(spaces)),
         needs=frozenset(needs),

@@ -151,7 +151,7 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
     source="Eq. 5; docs/mathematics.md §1, §7b",
     formula="J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
     why="If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and its "
-    "green means nothing.",
+    "pass means nothing.",
     spaces={"": Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))},
     needs={"start"},
     dtype=torch.float64,

@@ -371,8 +371,8 @@ def _thinned(joined: Any) -> tuple[Any, Any]:
     "one-array",
     claim="x and h may be the same array; the output is that for two equal arrays.",
     formula="F(x, x) = F(x, copy of x)",
-    why="In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
-    "must stay fixed.",
+    why="In self-attention the state and the memory are one array. An update in place moves the memory that must "
+    "stay fixed.",
     premise=MOVES,
     of=[function for function in EVERY if not function.starts_at_the_memory],
     controls=frozenset({"random"}),

@@ -165,7 +165,7 @@ def _dtypes_are_kept(box: Box, q: Question, *narrow: torch.dtype) -> Evidence:
 
 def properties() -> Iterator[Property]:
     """What the contract says of calls, asked of every function that an energy layer declares."""
-    also = "If state and memory lie in one array, the answer is that for their numbers."
+    also = "If state and memory lie in one array, the answer is the same as for copies."
     of_windows = Explanation(
         formula="F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", why=f"{WINDOWS_READ['why']} {also}"
     )
@@ -182,7 +182,7 @@ def properties() -> Iterator[Property]:
          "A call of any of the layer's functions leaves arguments, parameters and modules in eval mode unchanged.",
          ARGUMENTS_KEPT, inputs_are_left_alone, answers),
         ("structure/layer/edited-arrays",
-         "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
+         "Edited arrays are read again, even if two numbers are exchanged, and earlier outputs do not change.",
          READ_ANEW, edits_are_seen, "the edit changes the update"),
         ("structure/layer/windows",
          "A view into a larger array is read correctly, and so are state and memory in one array.",

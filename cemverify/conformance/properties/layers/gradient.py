@@ -201,7 +201,7 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/proximal",
-    claim="The proximal map ends where the penalty and the squared distance are least together.",
+    claim="The proximal map minimises the penalty plus the squared distance over 2 eta.",
     formula="prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
     why="A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
     premise="the proximal map moves the state",

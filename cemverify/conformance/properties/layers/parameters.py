@@ -26,7 +26,7 @@ _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a p
 
 @states(
     "training/layer/parameters-matter",
-    claim="Every declared parameter, where it is changed, changes the update or the energy.",
+    claim="Changing any declared parameter changes the update or the energy.",
     formula="u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
     why="Where update and energy use a copy of a parameter, or another tensor of that name, it is never "
     "learned, and no gradient is wrong: there is none.",

@@ -62,7 +62,7 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "training/layer/other-parameters",
-    claim="Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
+    claim="With other parameter values, the update is -eta P times the gradient of the energy with those values.",
     formula="u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
     why="Training moves parameters to where the layer was never tried: a limit on their size, or something that "
     "is kept of their earlier values, shows only there.",
