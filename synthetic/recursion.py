@@ -53,7 +53,7 @@ docs/how-to/sweep.md explains the columns of the tables.
 A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
 
-exit code: 0; 2 with one sentence if an option cannot be used; 130 after Ctrl-C, and the same command goes on.
+exit code: 0; 2 with one sentence if an option cannot be used; 130 after Ctrl-C (the same command resumes).
 
 examples:
   python -m synthetic recursion                                     the quick preset
@@ -81,12 +81,12 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic recursion`."""
-    parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
+    parser.add_argument("--preset", default="quick", metavar="NAME", help="the study to run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
     parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
     parser.add_argument("--seeds", type=count, metavar="N", help="functions per prior; below 6 nothing is decided")
-    parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="try these learning rates alone")
+    parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="try only these learning rates")
     parser.add_argument("--train-points", type=count, metavar="N", help="size of each training set")
     parser.add_argument("--noise", type=positive, metavar="SD", help="noise on training targets")
     parser.add_argument("--device", metavar="D", help="where models are trained: cpu, cuda, cuda:1 (default: cpu)")
@@ -99,12 +99,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the result, with every run, as JSON (default: %(default)s)",
     )
     parser.add_argument(
-        "--page", type=path, metavar="FILE", help="also a page in Markdown, its pictures and its data beside it"
+        "--page", type=path, metavar="FILE", help="also write a Markdown page, with its pictures and data beside it"
     )
     parser.add_argument(
         "--report", type=path, metavar="FILE", help="compute nothing: make the page of this result file again"
     )
-    parser.add_argument("--estimate", action="store_true", help="print what the study takes, and train nothing")
+    parser.add_argument(
+        "--estimate", action="store_true", help="print how much the study would take, and train nothing"
+    )
     add_run_arguments(parser)
 
 
@@ -118,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         if options.page is None:
             raise UsageError("--report makes a page of a result file; name the page with --page")
         if options.estimate:
-            raise UsageError("--report computes nothing that --estimate could tell; leave out one of them")
+            raise UsageError("--report computes nothing, so --estimate has nothing to tell; leave out one of them")
         envelope.check_outputs(pictured=options.page, read=[options.report])
         note(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}")
         return 0

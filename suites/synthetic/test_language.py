@@ -125,7 +125,7 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
         ("--folder runs", "interrupted; the same command with --resume goes on"),
         (
             "",
-            "interrupted; nothing was kept: --folder DIR keeps each finished model, --save-every N also each N steps",
+            "interrupted; nothing was kept: --folder DIR keeps each finished model, --save-every N also checkpoints",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_the_result_file_holds_what_was_printed(
     assert printed.out.endswith(f"python -m reports pictures {tmp_path}/deep/language.json\n")
     assert "step 2/2" in printed.err
     # as embeddings of the usual scale make it
-    assert "WARNING: before training a first step is longer than the stream (CEM T=2: " in printed.err
+    assert "WARNING: before training, a first step is longer than the stream (CEM T=2: " in printed.err
     assert "computed: PyTorch's own layers (Llama" in printed.out
     assert "attention by the formula, MLP by the formula (CEM" in printed.out
     assert {str(model["paths"]) for model in content["models"]} == {

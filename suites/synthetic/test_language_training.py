@@ -130,7 +130,7 @@ def checkpoint(path: Path, specification: dict[str, Any]) -> Saving:
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ({"vocabulary": 17, "recipe": {"steps": 2}}, "vocabulary of 16, and this corpus has 17"),
+        ({"vocabulary": 17, "recipe": {"steps": 2}}, "vocabulary of 16, but this corpus has 17"),
         ({"vocabulary": 16, "recipe": {"steps": 3}}, "of another run: recipe.steps differ"),
     ],
 )

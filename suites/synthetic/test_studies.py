@@ -177,7 +177,7 @@ REFUSED: dict[str, Any] = {
     "study reuse --dim 16 --heads 16": "16 heads do not split a model dimension of 16 into equal, even",
     f"study reuse {CHAIN} --context 90000": "a context of 90,000 tokens is longer than the data",
     "study reuse --size 86M --dim 16": "size 86M has its own dimensions",
-    f"study reuse {CHAIN} --size 86M": "size 86M has 32,000 tokens, and this corpus 8",
+    f"study reuse {CHAIN} --size 86M": "size 86M has a vocabulary of 32,000, but this corpus has 8",
     "study reuse --beyond": "--beyond is not for the paper's experiments: leave it out",
     "study learning-rate --learning-rate 0.1": "has learning rates of its own",
     "second-step --replaced norm": "unknown layers 'norm'; choose from attention, mlp, full",

@@ -109,6 +109,6 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
         what, do = f"cannot be read on from about row {read:,}", "mend the file, or try again if it is on the hub"
         if read < 0:
-            what, do = "is not available", "see to its name, file or network"
+            what, do = "is not available", "check its name, file or network"
         shorter = ", or end before that row with --megabytes" if read > 0 else ""
         raise UsageError(f"the dataset {spec.name} {what} ({reason}); {do}{shorter}") from error

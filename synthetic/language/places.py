@@ -23,8 +23,8 @@ from synthetic.studies.engine.pages import write_page
 from synthetic.training.machine import compiles
 
 WHEN = """\
---estimate            print the rows and what they take, and train nothing; --tflops N: of your device
---until MINUTES       then stop cleanly, 0: train nothing; --cells FILE: trainings to share
+--estimate            print the rows and their cost, and train nothing; --tflops N: of your device
+--until MINUTES       stop cleanly then, 0: train nothing; --cells FILE: trainings to share
 --page FILE           a page in Markdown; --output FILE; --device cpu or cuda
 """
 
@@ -71,9 +71,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     if device.startswith("cuda") and options.workers is None and options.cluster is None:
         where = replace(where, workers=1)  # two processes on one GPU only wait for each other
     if options.until is not None and not where.resume:
-        raise UsageError(
-            "--until stops a run that the same command goes on with, and --no-resume begins anew: give one"
-        )
+        raise UsageError("--until stops a run that the same command resumes, but --no-resume begins anew: give one")
     written = options.output or Path(output)
     stores, read = [where.store, options.corpora], named_texts(options)
     envelope.check_outputs(written, updated=options.cells, page=options.page, stores=stores, read=read)

@@ -75,8 +75,8 @@ _NOT_OF_THE_PAPERS = (
 )
 
 ABOUT_COSTS = """\
-One training reads {tokens:,} tokens, drawn with replacement; that many take {disk:,.2f} GB on disk. What a window
-keeps is beside the memory, for each window of a pass. Causal attention counts as if it were dense. CEM layers that
+One training reads {tokens:,} tokens, drawn with replacement; that many take {disk:,.2f} GB on disk. What is kept
+comes on top of the memory, for each window of a pass. Causal attention counts as if it were dense. CEM layers that
 are not compiled reach a smaller share of a GPU's speed than Llama's; give the speed of yours with --tflops."""
 
 

@@ -69,8 +69,8 @@ def add_arguments(parser: Command) -> None:
         "--compile", action=argparse.BooleanOptionalAction, help="train through torch.compile (default: on a GPU)"
     )
     group.add_argument("--folder", type=path, metavar="DIR", help="keep each finished model here")
-    group.add_argument("--save-every", type=whole(1), metavar="N", help="and a checkpoint each N steps")
-    group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
+    group.add_argument("--save-every", type=whole(1), metavar="N", help="and a checkpoint every N steps")
+    group.add_argument("--resume", action="store_true", help="resume from the checkpoints in --folder")
     group.add_argument(
         "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         kept = (
             "the same command with --resume goes on"
             if run.folder
-            else "nothing was kept: --folder DIR keeps each finished model, --save-every N also each N steps"
+            else "nothing was kept: --folder DIR keeps each finished model, --save-every N also checkpoints"
         )
         raise KeyboardInterrupt(f"interrupted; {kept}") from interrupt
 

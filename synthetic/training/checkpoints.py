@@ -143,7 +143,7 @@ def _same_run(path: Path, saved: Any, wanted: Any) -> None:
     vocabularies = [specification.get("vocabulary") for specification in (saved, wanted)]
     if vocabularies[0] != vocabularies[1]:
         raise UsageError(
-            f"the checkpoint {path} is of a model with a vocabulary of {vocabularies[0]}, and this corpus has"
+            f"the checkpoint {path} is of a model with a vocabulary of {vocabularies[0]}, but this corpus has"
             f" {vocabularies[1]}; resume with the corpus and tokeniser it was trained on"
         )
     if differing := sorted(_differences(saved, wanted)):

@@ -118,6 +118,6 @@ def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:
     if size in paper.SIZES and vocabulary != paper.VOCABULARY:
         ours = " or ".join(name for name in sizes if name not in paper.SIZES)
         raise UsageError(
-            f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"
-            f" --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size {ours}"
+            f"size {size} has a vocabulary of {paper.VOCABULARY:,}, but this corpus has {vocabulary:,}; give a corpus"
+            f" with --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size {ours}"
         )

@@ -33,7 +33,7 @@ class LoopedConfig:
 
     def __post_init__(self) -> None:
         if self.model.block.rounds > 1 and max(self.attention, self.mlp) > 1:
-            raise UsageError("layers that take turns in several rounds are not also applied several times in a row")
+            raise UsageError("layers that take turns in several rounds cannot also be applied several times in a row")
 
 
 class LoopedBlock(Block):

@@ -148,7 +148,7 @@ def warning(steps: Mapping[str, Sequence[Steps]]) -> str | None:
     if not long:
         return None
     return (
-        f"before training a first step is longer than the stream ({'; '.join(long)}), so the second is computed far"
+        f"before training, a first step is longer than the stream ({'; '.join(long)}), so the second is computed far"
         " from where the memory was read, and these models may look worse than they are. Larger embeddings, smaller"
         " first weights or a smaller step size mend this"
     )

@@ -153,15 +153,15 @@ FAMILIES: Mapping[str, Family] = {
         *("MLP reused", MLP, "reuse"),
     ),
     "layers": _each(
-        "T layers of CEM one after the other, each with weights of its own and one step: what T steps do without",
+        "T layers of CEM one after the other, each with its own weights and one step; T steps share their weights",
         *("CEM, T layers", CEM, "layers"),
     ),
     "untied-layers": _each(
-        "T untied gated MLPs one after the other, each with weights of its own", "MLP, T layers", MLP, "layers"
+        "T untied gated MLPs one after the other, each with its own weights", "MLP, T layers", MLP, "layers"
     ),
     "narrow": Family("CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow),
     "again": _again(
-        "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like", CEM
+        "the smallest T again with other weights and batches: an A/A row, which shows what noise looks like", CEM
     ),
 }
 
@@ -170,11 +170,9 @@ FAMILIES: Mapping[str, Family] = {
 OF_SEQUENCES: Mapping[str, Family] = {
     "block": _each("a block of CEM attention and a CEM MLP, T steps of 1/T on a fixed memory", "CEM", BLOCK),
     "block-refreshed": _each(
-        "the same, each step with its memory read anew", "CEM, refreshed memory", BLOCK, memory="refreshed"
+        "the same, but each step reads its memory anew", "CEM, refreshed memory", BLOCK, memory="refreshed"
     ),
-    "block-layers": _each(
-        "T such blocks, each with weights of its own and one step", "CEM, T layers", BLOCK, "layers"
-    ),
+    "block-layers": _each("T such blocks, each with its own weights and one step", "CEM, T layers", BLOCK, "layers"),
     "llama-layers": _each("T of Llama's blocks", "Llama, T layers", BLOCK, "layers", layers_of="Llama"),
     "block-again": _again("the smallest T of CEM once more with other weights and batches", BLOCK),
 }

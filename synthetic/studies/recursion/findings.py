@@ -117,10 +117,10 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
         if objection := _difficulty(records).objection:
-            leak = "a model that does well on it gives away a leak"
+            leak = "a model that does well on it reveals a leak"
             notes.append(f"{prior} is a negative control, {objection}: {leak}")
         if jitter := max(record.jitter for record in records):
-            notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor knows of it")
+            notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor accounts for it")
     # of functions from context the paper says nothing
     statements = [] if config.sequence else [asdict(statement) for statement in read({"rows": rows})]
     return {"inputs": config.dimensions, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
