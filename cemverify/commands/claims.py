@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cemverify.claims.arguments import Finding
 
 DESCRIPTION = """\
-Judges what the paper states. A mathematical one holds, holds under a condition, or is refuted: it is tested
+Judges the paper's statements. A mathematical statement holds, holds under a condition, or is refuted: it is tested
 anew with examples, searches and symbolic cases, and the verdict is computed from what they find. A statement on
 training agrees or disagrees with what the studies measured (--results), or is inconclusive if they cannot decide it.
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     results = PUBLISHED if options.results is None else options.results
     check_outputs(options.json, options.markdown, read=readings.files(results))
     if options.results is not None and not results.is_dir():
-        raise UsageError(f"--results {results} is no folder; name the one in which studies wrote their readings")
+        raise UsageError(f"--results {results} is not a folder; name the one in which studies wrote their readings")
     torch.set_num_threads(1)
     chosen = ledger(results) if options.claim is None else (find_claim(options.claim, results),)
     maker = Maker.now(options.command, {"claim": options.claim}, 0, "cpu")

@@ -58,7 +58,7 @@ def run(_options: argparse.Namespace) -> int:
     show_coloured(f"\n{wrapped(terminal.summary(right), width)}")
     show(
         "\nNow yours: `cemverify init` writes the files to start from. `cemverify check` also tells which of your\n"
-        "lines no question reached, and asks around the numbers in them. `cemverify repair` searches for the edit\n"
+        "lines no example reached, and tests around the numbers in them. `cemverify repair` searches for the edit\n"
         "that mends a layer, and shows it as a diff."
     )
     return 0 if violated and counts(right.records)["holds"] == len(right.records) else 1

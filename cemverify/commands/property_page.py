@@ -67,7 +67,7 @@ def violation(property_: Property, width: int | None) -> str:
             if record.verdict == Verdict.VIOLATED:
                 words = f"How a violation looks, found just now in the mutant {mutant.id}:\n\n"
                 return wrapped(words + in_words(record), width)
-            reason = f"of the mutant {mutant.id}, nothing was found ({record.reason or record.verdict})"
+            reason = f"it did not catch the mutant {mutant.id} ({record.reason or record.verdict})"
             if record.verdict == Verdict.NOT_OFFERED:
                 reason = record.reason or ""
                 break

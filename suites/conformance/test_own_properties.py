@@ -114,7 +114,7 @@ def test_what_a_property_is_not_about_is_discarded_and_a_run_that_tells_nothing_
 def test_a_mistake_in_the_property_is_no_violation_of_the_layer() -> None:
     for function, words in (
         (lambda *_: 1 / 0, "ZeroDivisionError"),
-        (lambda *_: 3, "a property returns (got, due, allowed), not int"),
+        (lambda *_: 3, "a property must return (got, due, allowed), not int"),
         (lambda layer, q: (layer.update(q), torch.zeros(7), 0.0), "they do not fit"),
         (lambda layer, q: (layer.update(q), 0.0, -1.0), "at least 0"),
     ):
@@ -163,17 +163,17 @@ def test_a_stated_property_is_still_a_function() -> None:
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ({"function": lambda layer: layer}, r"takes \(layer, question\), not \(layer\)"),
-        ({"claim": " "}, "claim is a sentence for the report, not ' '"),
-        ({"of": "heads"}, "of is 'energy layer', 'attention', 'mlp' or 'block', not 'heads'"),
+        ({"function": lambda layer: layer}, r"must take \(layer, question\), not \(layer\)"),
+        ({"claim": " "}, "claim must be a sentence for the report, not ' '"),
+        ({"of": "heads"}, "of must be 'energy layer', 'attention', 'mlp' or 'block', not 'heads'"),
         ({"name": "gradient/mlp/silu"}, "own/ is put before it"),
-        ({"needs": ("energies",)}, "needs has 'energies', which is none of"),
+        ({"needs": ("energies",)}, "needs has 'energies', which is not one of"),
         ({"needs": "energy"}, "write \\('energy',\\)"),
         ({"options": {}}, "an energy layer has no options"),
-        ({"floor": 3}, "floor is a share from 0 to 1"),
+        ({"floor": 3}, "floor must be a share from 0 to 1"),
         ({"mutants": {"right": reference}}, "the mutant 'right' is no energy layer"),
         ({"mutants": {"nothing": 3}}, "the mutant 'nothing' is an int, not an implementation"),
-        ({"mutants": [RIGHT]}, "mutants are wrong layers by what is wrong with them"),
+        ({"mutants": [RIGHT]}, "mutants must map what is wrong to a wrong layer"),
         ({"of": "mlp", "least": {"D": 3}}, "those of J and B, not of 'D'"),
     ],
 )
@@ -219,7 +219,7 @@ def folder(here: Path) -> Path:
         (["missing.py"], "there is no file 'missing.py'"),
         (["nowhere"], "no module 'nowhere'"),
         (["nothing.py"], "'nothing' states no property: put @layer_property"),
-        (["broken.py"], "importing 'broken' failed: ValueError: layer_property 'is-odd': claim is a sentence"),
+        (["broken.py"], "importing 'broken' failed: ValueError: layer_property 'is-odd': claim must be a sentence"),
         (["notes/odd.py", "same.py"], "'notes.odd' and 'same' both state own/is-odd"),
     ],
 )
@@ -235,5 +235,5 @@ def test_a_property_from_a_file_is_told_with_its_file_and_one_file_named_twice_i
         (entry,) = files.as_json(run, Maker.now("test", {}, 0, "cpu"))["properties"]
         assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "same", verdict)
         assert 'classname="cemverify.own" name="is-odd"' in files.as_junit(run)
-    with pytest.raises(LoadError, match=r"are a list: write \['same.py'\]"):
+    with pytest.raises(LoadError, match=r"must be a list: write \['same.py'\]"):
         own_properties("same.py")

@@ -62,12 +62,12 @@ LAYER_FEATURES: Mapping[str, str] = {
     "causality": "a token's update does not depend on later tokens (energy layers)",
     "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
     "inference": "it works in torch's inference mode (energy layers)",
-    "pieces": "a row may be given in pieces, the last state of one to the next (online layers)",
+    "pieces": "a row may be given in pieces, each with the last state of the one before (online layers)",
     "no-state": "the first state may be None, which stands for zeros (online layers)",
     "packed-rows": "rows may be laid end to end (online layers with update_packed)",
     "left-padding": "padding may go before a row (online layers with update_padded)",
     "right-padding": "padding may go after a row (online layers with update_padded)",
-    "narrow-state": "of bfloat16 tokens the last state is bfloat16, too, and not float32 (online layers)",
+    "narrow-state": "for bfloat16 tokens, the last state is bfloat16 and not float32 (online layers)",
 }
 # features of online layers alone
 OF_STATES = ("pieces", "no-state", "packed-rows", "left-padding", "right-padding", "narrow-state")

@@ -62,7 +62,7 @@ def holds_in_context(function: Function, caller: Caller, question: InContext) ->
     compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
     for one, answer in zip(cases, answers, strict=True):
         expected, allowed = function.expected(one), function.tolerance(one, caller.dtype) + underflow(one)
-        compared.append(Comparison(f"output = golden output: {context}", answer, expected, allowed))
+        compared.append(Comparison(f"output = right output: {context}", answer, expected, allowed))
         telling |= function.moved(expected, one, allowed)
     return replace(Evidence.of(*compared, telling=telling), case=case)
 

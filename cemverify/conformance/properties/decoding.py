@@ -142,4 +142,4 @@ def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
     if "attention" in caller.functions:
         whole = caller.output(case)
         return "cached = uncached", whole, 2 * relation_budget(case, whole, caller.dtype)
-    return "cached = golden", golden(case), output_budget(case, caller.dtype)
+    return "cached = right output", golden(case), output_budget(case, caller.dtype)

@@ -159,7 +159,7 @@ class OwnCheck:
         if statement is None:
             raise Discard("the property says nothing of it")
         if not isinstance(statement, tuple) or len(statement) not in (3, 4):
-            raise TypeError(f"a property returns (got, due, allowed), not {type(statement).__name__}")
+            raise TypeError(f"a property must return (got, due, allowed), not {type(statement).__name__}")
         comparisons = list(_compared(self.claim, *statement[:3], at_most=self.at_most))
         if len(statement) == 4:
             return Evidence.of(*comparisons, telling=bool(statement[3]))
@@ -220,9 +220,11 @@ def layer_property(
         wanted = _all_words(about, "needs", needs, of_layers if of == "energy layer" else FEATURES)
         tried = _all_words(about, "controls", controls, CONTROLS)
         if mutants is not None and not isinstance(mutants, Mapping):
-            raise ValueError(f"{about}: mutants are wrong layers by what is wrong with them, as {{'too far': layer}}")
+            raise ValueError(
+                f"{about}: mutants must map what is wrong to a wrong layer, as {{'too far': layer}} does"
+            )
         if not 0 <= floor <= 1:
-            raise ValueError(f"{about}: floor is a share from 0 to 1, not {floor!r}")
+            raise ValueError(f"{about}: floor must be a share from 0 to 1, not {floor!r}")
         questions: Cases | Over
         if of == "energy layer":
             questions, features = Cases(dict(least or {})), frozenset(wanted)
@@ -256,30 +258,32 @@ def layer_property(
 
 def _check(about: str, function: Any, name: str, claim: Any, source: Any, of: Any, options: Any) -> None:
     if not callable(function):
-        raise ValueError(f"{about}: it stands above a function of (layer, question), not above {function!r}")
+        raise ValueError(f"{about}: it must stand above a function of (layer, question), not above {function!r}")
     try:
         inspect.signature(function).bind(None, None)
     except TypeError:
         raise ValueError(
-            f"{about}: its function takes (layer, question), not {inspect.signature(function)}"
+            f"{about}: its function must take (layer, question), not {inspect.signature(function)}"
         ) from None
     if not isinstance(name, str) or not _ID.fullmatch(name):
-        raise ValueError(f"{about}: an id has small letters, digits and hyphens, and {OWN}/ is put before it")
+        raise ValueError(
+            f"{about}: an id must have only lower-case letters, digits and hyphens; {OWN}/ is put before it"
+        )
     for word, words in (("claim", claim), ("source", source)):
         if not isinstance(words, str) or not words.strip():
-            raise ValueError(f"{about}: {word} is a sentence for the report, not {words!r}")
+            raise ValueError(f"{about}: {word} must be a sentence for the report, not {words!r}")
     if of not in ("energy layer", "attention", "mlp", "block"):
-        raise ValueError(f"{about}: of is 'energy layer', 'attention', 'mlp' or 'block', not {of!r}")
+        raise ValueError(f"{about}: of must be 'energy layer', 'attention', 'mlp' or 'block', not {of!r}")
     if of == "energy layer" and options is not None:
         raise ValueError(f"{about}: an energy layer has no options; leave them out, or say of which CEM layer it is")
 
 
 def _all_words(about: str, field_name: str, names: Iterable[str], allowed: Iterable[str]) -> Sequence[str]:
     if isinstance(names, str):
-        raise ValueError(f"{about}: {field_name} is a collection of names: write ({names!r},)")
+        raise ValueError(f"{about}: {field_name} must be a collection of names: write ({names!r},)")
     words = list(names)
     if strange := [word for word in words if word not in set(allowed)]:
-        raise ValueError(f"{about}: {field_name} has {strange[0]!r}, which is none of {', '.join(allowed)}")
+        raise ValueError(f"{about}: {field_name} has {strange[0]!r}, which is not one of {', '.join(allowed)}")
     return words
 
 
@@ -320,7 +324,7 @@ def _compared(claim: str, got: Any, expected: Any, allowed: Any, *, at_most: boo
                 f"{tuple(tolerance.shape)}: they do not fit"
             ) from None
         if bool((tolerance < 0).any()):
-            raise ValueError("what is allowed is a distance, at least 0")
+            raise ValueError("what is allowed must be a distance of at least 0")
         full_claim = f"{claim.rstrip('.')} ({name})" if name and len(got) > 1 else claim.rstrip(".")
         yield Comparison(
             Compared.OWN(full_claim, full_claim), left, right, tolerance, "at most" if at_most else "equal"
@@ -368,7 +372,7 @@ def own_properties(names: Sequence[str | Path]) -> tuple[Property, ...]:
         LoadError: one cannot be imported, states none, or two state one id.
     """
     if isinstance(names, str):
-        raise LoadError(f"files of properties are a list: write [{names!r}]")
+        raise LoadError(f"files of properties must be a list: write [{names!r}]")
     properties: dict[str, Property] = {}
     for name in dict.fromkeys(module_name(str(name)) for name in names):
         for id_, property_ in properties_of(name).items():

@@ -333,7 +333,7 @@ def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> E
             x, h = windows(_joined(case))
             copied = replace(case, x=x.clone(), h=h.clone())
         got = _of_shared_memory(caller, function.name, copied, _joined(case), windows, shape)
-        claim = "output for arrays that share memory = golden output"
+        claim = "output for arrays that share memory = right output"
         evidences.append(function.evidence(claim, got, copied, caller.dtype))
     return together(evidences, all)
 
@@ -381,7 +381,7 @@ def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence
     """x and h may be one array, as in self-attention; the output is that for two equal arrays."""
     case = replace(case, x=case.h)
     got = _of_one_array(caller, function.name, case, function.shape(case))
-    return function.evidence("output with x and h as one array = golden output", got, case, caller.dtype)
+    return function.evidence("output with x and h as one array = right output", got, case, caller.dtype)
 
 
 @experiment(lambda arguments: arguments.shape)

@@ -59,13 +59,13 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
         evidences += [
             function.evidence(claim, got, part, caller.dtype)
             for claim, got in (
-                (Compared.ANSWER(f"first answer of {name} = golden answer", name), answer),
-                (Compared.LATER(f"answer of {name} after other calls = golden answer", name), later),
+                (Compared.ANSWER(f"first answer of {name} = right answer", name), answer),
+                (Compared.LATER(f"answer of {name} after other calls = right answer", name), later),
             )
         ]
         if not caller.kind.compiles:
             near = replace(part, config=nearly(part.config, caller.subject.not_offered))
-            text = f"answer of {name} with nearly the same options = golden answer"
+            text = f"answer of {name} with nearly the same options = right answer"
             claim = Compared.EDITED(text, f"options of {name}")
             evidence = function.evidence(claim, caller.answer(name, near), near, caller.dtype)
             evidences.append(replace(evidence, telling=True))  # the others say whether it is worth anything

@@ -88,7 +88,7 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     expected, rows = -_RIGHT_ANGLE * lengths, tolerance < _RIGHT_ANGLE * lengths / 2
     if not bool(rows.any()):
         return []
-    claim = Compared.SLOPE("the update descends nothing: some slope of the energy along it < 0", "steepest")
+    claim = Compared.SLOPE("the energy falls along the update somewhere: its steepest slope < 0", "steepest")
     steepest = (slope / lengths.clamp(min=1e-300))[rows].argmin()[None]
     return [Comparison(claim, slope[rows][steepest], expected[rows][steepest], tolerance[rows][steepest], "at most")]
 
