@@ -104,9 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=path, metavar="FILE", help="compute nothing: make the page of this result file again"
     )
-    parser.add_argument(
-        "--estimate", action="store_true", help="print how much the study would take, and train nothing"
-    )
+    parser.add_argument("--estimate", action="store_true", help="print what the study would take, and train nothing")
     add_run_arguments(parser)
 
 

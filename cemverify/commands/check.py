@@ -43,7 +43,7 @@ IMPLEMENTATION is module:attribute (also found in the current folder), file.py:a
 entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
 
 exit code: 0 if all properties that were asked hold, apart from known violations (--quick and --within ask only some);
-1 if some are violated, an entry of --known is stale, or --absent or --on-regression fail applies; 2 if there is no
+1 if some are violated, an entry of --known is stale, or --absent or --on-regression fails the run; 2 if there is no
 verdict (bad arguments, a failed import, nothing was run, or a property was inconclusive).
 """
 
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         metavar="S",
         help="start nothing after S seconds of testing, and drop what is unfinished after twice that (at least S + "
-        "20 s); test first what finds most faults for its time, and say how many that would find",
+        "20 s); what finds most faults for its time comes first, and the report says how many known ones it catches",
     )
     parser.add_argument(
         "--quick", dest="within", action="store_const", const=QUICK, help=f"the same as --within {QUICK:g}"

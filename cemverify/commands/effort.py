@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="seconds that each property may take, waits for a core not counted (default 60)",
+        help="seconds that each property may take, without waits for a core (default 60)",
     )
     parser.add_argument(
         "--timeout",

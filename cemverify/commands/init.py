@@ -43,7 +43,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify init`."""
-    parser.add_argument("--kind", choices=STEMS, default="cem", help="the kind of layer, as above (default cem)")
+    parser.add_argument("--kind", choices=STEMS, default="cem", help="kind of layer, as above (default cem)")
     parser.add_argument(
         "--name", metavar="NAME", help="the adapter, as module or module:attribute (default KIND_layer:mine)"
     )

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[15, 60],
         metavar="N",
-        help="examples for each property; if several are given, the largest decides what is killed (default: 15 60)",
+        help="examples for each property; with several, the largest decides what is killed (default: 15 60)",
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="seconds that each process may try edits for, waits for a core not counted (default 60)",
+        help="seconds that each process may try edits for, without waits for a core (default 60)",
     )
     parser.add_argument(
         "--write",

@@ -20,7 +20,7 @@ SEQUENCES, LENGTH = 4, 64  # of random tokens
 
 DESCRIPTION = """\
 With --checkpoint, IMPLEMENTATION is a function without arguments that builds a model: it returns a torch.nn.Module,
-or cemverify.TrainedModel(model, declare=...) where the layer's energy has to be declared. The layer is judged with
+or cemverify.TrainedModel(model, declare=...) if the layer's energy has to be declared. The layer is judged with
 its trained weights, on what the model feeds it. The model runs in this process: --examples, --workers, --seconds,
 --timeout, --memory and --black-box have no effect.
 """

@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
             meant = f"; did you mean {near[0]}?" if {*near} & {*known} else ""
             self.error(f"there is no option {option}{meant}")
         if unknown:
-            self.error(f"there is one argument too many: {unknown[0]!r}")
+            self.error(f"{unknown[0]!r} is one argument too many")
         return options, []
 
 
@@ -197,7 +197,7 @@ def seconds(text: str) -> float:
 def path(text: str) -> Path:
     """The type of a path, for argparse: one that a file system can hold."""
     if not text:
-        raise argparse.ArgumentTypeError("an empty text names no file; give the name of a file")
+        raise argparse.ArgumentTypeError("an empty text names no file; give a file name")
     try:
         longest = max((len(os.fsencode(part)) for part in Path(text).parts), default=0)
         whole_length = len(os.fsencode(text))

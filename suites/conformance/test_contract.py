@@ -55,12 +55,12 @@ def asked(**options: Any) -> object:
           for name in ("gate_proj.weight[:H]", "gate_proj.weight[:M]T")),
         *((lambda options=options: implementation_from_modules(**{"mlp": GatedMLP, **options}), sentence)
           for options, sentence in (
-              ({"names": {"V": 5}}, "the name of a parameter, or a tuple of names, not 5"),
-              ({"names": ["V"]}, r"names must be a mapping from weights to parameters, not \['V'\]"),
+              ({"names": {"V": 5}}, "a parameter's name, or a tuple of names, not 5"),
+              ({"names": ["V"]}, r"names must map weights to parameters, not \['V'\]"),
               ({"free": "bias"}, r"free must be a collection of names: write \('bias',\)"),
               ({"not_offered": None}, "not_offered must be a collection of names"),
-              ({"prefill": 5}, "prefill must be a module's class, or a function that builds a module, not 5"))),
-        *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
+              ({"prefill": 5}, "prefill must be a module's class, or a function that builds one, not 5"))),
+        *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "(dim|energy layer) must be")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),
         # what cannot be asked
         (lambda: check_implementation(torch.nn.Linear(2, 2)),
@@ -163,7 +163,7 @@ WHOLE = ("gate_up_proj.weight", DOWN)
         (MLP, dict.fromkeys("VW", WHOLE), f"several weights, give each its part, as in '{PART}'"),
         (MLP, {"V": (PART, DOWN), "W": PART}, "has entries that another weight already fills"),
         (MLP, {"V": (PART, DOWN), "W": ()}, "parameters gate_up_proj.weight (in part) get no weight"),
-        (MLP, {"V": ("gate_up_proj.weight[0, :, :]", DOWN), "W": ()}, "is not a part of a parameter of shape"),
+        (MLP, {"V": ("gate_up_proj.weight[0, :, :]", DOWN), "W": ()}, "does not fit shape"),
     ],
 )
 def test_a_module_whose_weights_go_elsewhere_is_violated(module: Any, names: dict[str, Any], words: str) -> None:

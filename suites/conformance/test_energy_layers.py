@@ -135,7 +135,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"domain": {"x": range(3)}}, "only arrays of the memory may have a range"),
         ({"draw": {"y": torch.rand}}, r"draw must give functions f\(generator, shape\) for x, memory, not y"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
-        ({"domain": "ball"}, "domain of x must be one of 'box', .* or, unless it is a parameter, a function"),
+        ({"domain": "ball"}, "domain of x must be one of 'box', .* or, except for a parameter, a function"),
         ({"domain": {"beta": (0, 2)}}, "names 'beta', but its arrays are memory, x"),
         ({"domain": {"b": "sphere"}, "memory": {"b": ()}, "dim": None, "state": ("J", 2)}, "axis, but b has none"),
         ({"step": "block"}, "needs several arrays of states"),

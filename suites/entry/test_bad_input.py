@@ -37,7 +37,7 @@ ROWS = [
     ("cemverify check cemverify:reference --catalogue 2099.01", "there is no catalogue '2099.01' here"),
     ("cemverify claims nothing", "no claim 'nothing'"),
     ("cemverify claims 7-sign --results none.json", "is not a folder; name the one in which studies wrote"),
-    ("cemverify check cemverify:reference c:d", "there is one argument too many: 'c:d'"),
+    ("cemverify check cemverify:reference c:d", "'c:d' is one argument too many"),
     ("cemverify check cemverify:reference --device cuda:99", "device 'cuda:99' is not available"),
     ("cemverify check cemverify:reference --memory 1", "--memory is 1"),
     ("cemverify check cemverify:reference --properties nonsense", "no property matches 'nonsense'"),

@@ -244,7 +244,7 @@ def settle(
 
 def _outcome(entry: KnownViolation, record: Record | None, today: date) -> EntryOutcome:
     name, delete = entry.property, f"delete the entry on line {entry.line}"
-    violated, other = f"{name} is violated", f"for a cause other than the one that line {entry.line} accepts"
+    violated, other = f"{name} is violated", f"not for the cause that line {entry.line} accepts"
     if record is not None and record.verdict == Verdict.HOLDS:
         standing, sentence = EntryStanding.HOLDS, f"{name} holds again; {delete}"
     elif record is not None and record.verdict == Verdict.NOT_OFFERED:

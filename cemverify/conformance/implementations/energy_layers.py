@@ -293,7 +293,7 @@ def energy_layer(
     if not callable(update) or not all(function is None or callable(function) for function in (energy, reference)):
         raise ValueError("an energy layer's update, energy and reference must be functions")
     if dim is not None and (type(dim) is not int or dim < 1):
-        raise ValueError(f"dim of an energy layer must be a whole number of at least 1, not {dim!r}")
+        raise ValueError(f"dim must be a whole number of at least 1, not {dim!r}")
     if (dim is None) == (state is None):
         raise ValueError("an energy layer needs either dim=D, or state=(...) with memory=(...)")
     if dim is not None:
@@ -448,7 +448,7 @@ def shapes_of(declared: Any, name: str) -> Mapping[str, Shape]:
                              "that is not a Python keyword and does not begin with an underscore")  # fmt: skip
     if not shapes:
         raise ValueError(
-            f"{name} must be a shape such as ('J', 8), or a mapping to shapes that is not empty, not {declared!r}"
+            f"{name} must be a shape such as ('J', 8), or a non-empty mapping to shapes, not {declared!r}"
         )
     return MappingProxyType(shapes)
 
@@ -517,7 +517,7 @@ def _check_domain(domain: Any, name: str, shape: Shape, *, whole: bool = False, 
     named = ", ".join(map(repr, get_args(DomainName)))
     raise ValueError(
         f"the domain of {name} must be one of {named}, an interval (low, high) with low < high, "
-        "range(n) for integers, or, unless it is a parameter, a function that gives the nearest of them, "
+        "range(n) for integers, or, except for a parameter, a function that gives the nearest one, "
         f"not {domain!r}"
     )
 
@@ -529,7 +529,7 @@ def _samplers(
     arrays = {**states, **({} if isinstance(memories, str) else memories)}
     declared = {} if declared is None else declared
     if not isinstance(declared, Mapping) and len(states) > 1:
-        raise ValueError(f"draw of a layer of several states must be a mapping from {', '.join(states)} to functions")
+        raise ValueError(f"with several states, draw must map {', '.join(states)} to functions")
     by_name = declared if isinstance(declared, Mapping) else dict.fromkeys(states, declared)
     for name, function in by_name.items():
         if name not in arrays or not callable(function) or not _takes(function, 2):
@@ -632,7 +632,7 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
         }
         if problems := [fault for fault, there in faults.items() if there]:
             raise ValueError(
-                f"a parameter of an energy layer must be one that can be set and trained, but {name} is {problems[0]}"
+                f"the parameter {name} of an energy layer cannot be set and trained: it is {problems[0]}"
             )
     return MappingProxyType(dict(named))
 

@@ -56,9 +56,9 @@ def implementation_from_modules(
     builders = {"attention": attention, "mlp": mlp, "block": block, "prefill": prefill}
     for name, build in builders.items():
         if build is not None and not callable(build):
-            raise ValueError(f"{name} must be a module's class, or a function that builds a module, not {build!r}")
+            raise ValueError(f"{name} must be a module's class, or a function that builds one, not {build!r}")
     if names is not None and not isinstance(names, Mapping):
-        raise ValueError(f"names must be a mapping from weights to parameters, not {names!r}")
+        raise ValueError(f"names must map weights to parameters, not {names!r}")
     free, not_offered = names_of(free, "free"), names_of(not_offered, "not_offered")
     if unknown := {str(name) for name in names or {} if re.sub(r"^(attention|mlp)\.", "", str(name)) not in WEIGHTS}:
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")

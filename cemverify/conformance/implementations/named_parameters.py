@@ -77,9 +77,7 @@ def load_weights(
                 try:
                     target = parameters[path][part]
                 except IndexError as error:
-                    raise Misnamed(
-                        f"{name!r} is not a part of a parameter of shape {tuple(parameters[path].shape)}: {error}"
-                    ) from error
+                    raise Misnamed(f"{name!r} does not fit shape {tuple(parameters[path].shape)}: {error}") from error
                 source = value.flatten(0, -2).T if name.endswith(".T") else value
                 if source.numel() != target.numel():
                     raise Misnamed(
@@ -102,7 +100,7 @@ def each_name(targets: str | tuple[str, ...]) -> tuple[str, ...]:
     """The names of one entry of `names`."""
     several = (targets,) if isinstance(targets, str) else targets
     if not isinstance(several, tuple | list) or not all(isinstance(name, str) for name in several):
-        raise Misnamed(f"names= gives each weight the name of a parameter, or a tuple of names, not {targets!r}")
+        raise Misnamed(f"names= gives each weight a parameter's name, or a tuple of names, not {targets!r}")
     return tuple(several)
 
 

@@ -133,7 +133,7 @@ def online_layer(
     _require(len(lengths) < 2 and all(len(n) == 2 and n[0] == TOKENS and type(n[1]) is int for n in lengths),
              f"several must name arrays of the tokens that are ({TOKENS!r}, n, ...), all with one n")  # fmt: skip
     _require(isinstance(last_step, Mapping) and all(isinstance(name, str) for name in last_step.values()),
-             f"last_step must be a mapping from names to names, not {last_step!r}")  # fmt: skip
+             f"last_step must map names to names, not {last_step!r}")  # fmt: skip
     _require(domain is None or isinstance(domain, Mapping), f"domain must be a mapping by name, not {domain!r}")
     kept = {*last_step.values()}
     _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),

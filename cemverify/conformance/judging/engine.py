@@ -365,7 +365,7 @@ def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
         compared = [c for q in questions for c in agree.check(caller, q).comparisons]
         names = sorted({c.key.of for c in compared if not c.margin <= 1})
         told = "its values are not judged" if "energy" in caller.subject.not_offered else "the update is right"
-        because = f"{told}, but its gradient with respect to {', '.join(names)} differs from its finite differences"
+        because = f"{told}, but its gradient with respect to {', '.join(names)} differs from finite differences"
         return WrongPart(BACKWARD, because) if names else None
     return None
 

@@ -32,7 +32,7 @@ _ALIKE = 1e-3  # of the largest number: far above roundoff, in float32 too, and 
 _B, _J, _D, _K, HEAD_DIM = 2, 3, 4, 2, 2  # rows, tokens, dimensions, heads and their width
 _LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16", "dtype:float16"), "the first call is in one dtype")
 _DTYPE = (
-    "Return the dtype of the arguments: convert weights and constants (weight.to(x.dtype)), declare an energy "
+    "Keep the dtype of the arguments: convert weights and constants (weight.to(x.dtype)), declare an energy "
     "layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
 )
 

@@ -220,9 +220,7 @@ def layer_property(
         wanted = _all_words(about, "needs", needs, of_layers if of == "energy layer" else FEATURES)
         tried = _all_words(about, "controls", controls, CONTROLS)
         if mutants is not None and not isinstance(mutants, Mapping):
-            raise ValueError(
-                f"{about}: mutants must map what is wrong to a wrong layer, as {{'too far': layer}} does"
-            )
+            raise ValueError(f"{about}: mutants must map what is wrong to a wrong layer, as {{'too far': layer}}")
         if not 0 <= floor <= 1:
             raise ValueError(f"{about}: floor must be a share from 0 to 1, not {floor!r}")
         questions: Cases | Over

@@ -121,7 +121,7 @@ class Worker:
         if other or (first_answer is not None and mine is not None and not alike(first_answer, mine)):
             raise LoadError(
                 f"{self.name} has different parameters in each process, so no violation could be shown again: "
-                "seed what draws them, such as by torch.manual_seed(0) before the module is made"
+                "seed what draws them, as with torch.manual_seed(0) before the module is made"
             )
 
     def ask_absent(self, feature: str) -> str | None:

@@ -113,7 +113,7 @@ def _narrow(depths: Sequence[int]) -> list[Contender]:
 FAMILIES: Mapping[str, Family] = {
     "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
     "unlifted": _each(
-        "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
+        "cem without a lift: the state has the inputs' dimension, and the hidden size is three times as large",
         "CEM, D = inputs",
         replace(CEM, width=INPUTS, hidden=306),
     ),
@@ -125,7 +125,7 @@ FAMILIES: Mapping[str, Family] = {
         preconditioner="low-rank",
     ),
     "low-rank-printed": _each(
-        "the same as the paper prints it, which need not be positive definite",
+        "low-rank as the paper prints it, which need not be positive definite",
         *("CEM, printed low-rank P", CEM),
         preconditioner="low-rank-printed",
     ),
