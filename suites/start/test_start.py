@@ -93,7 +93,8 @@ def test_the_rules_for_agents_name_commands_that_there_are(tmp_path: Path, told:
 
 def test_a_layer_in_a_package_is_told_how_to_get_its_tests(here: Path, told: Told) -> None:
     refused = told("cemverify init --name package.layer:mine", 2).err
-    assert "in a package" in refused and "--folder package --name layer:mine" in refused
+    assert "package.layer is in a package" in refused
+    assert "--folder package --name layer:mine" in refused
 
 
 def test_the_recipes_are_what_their_services_read() -> None:
