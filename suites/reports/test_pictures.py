@@ -131,9 +131,9 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
     sure = {**row["deeper"], "conclusion": "worse", "ratio": {"mean": 1.2, "low": 1.15, "high": 1.26}}
     # the least mean is that of the logarithms, as of the ratio
     content["rows"].append({**row, "depth": 8, "rmse": {**row["rmse"], "mean": 0.01}, "deeper": sure})
-    least, decided = headline(content).split(", and ")
-    assert re.fullmatch(r"rbf: T = 4 has .* times the RMSE of T = 2, inconclusive", least)
-    assert decided == "T = 8 has 1.20 [1.15, 1.26] times, worse; one learning rate was tried"
+    least, decided = headline(content).split("; ", 1)
+    assert re.fullmatch(r"On rbf, CEM's RMSE divided by that at T = 2: .* at T = 4, inconclusive", least)
+    assert decided == "1.20 [1.15, 1.26] at T = 8, worse; one learning rate was tried"
     assert pictures_of(content)[0].title == headline(content)
 
 

@@ -26,10 +26,10 @@ def page_of(content: Mapping[str, Any]) -> Page:
         content: a result with the rows of the study, as its result file has them.
     """
     made = {
-        "points": ("What is predicted after so many points of a function", pictures.points),
+        "points": ("RMSE after each number of points of a function", pictures.points),
         "dial": ("One model for all depths against a model for each", pictures.dial),
-        "ratios": ("What more steps do; small dots are single functions", pictures.ratios),
-        "costs": ("What they cost", pictures.costs),
+        "ratios": ("RMSE at each T over that at the smallest; small dots are single functions", pictures.ratios),
+        "costs": ("Distance to the best predictor against the FLOPs of a prediction", pictures.costs),
         "test-time": ("Plain CEM with another number of steps at test time", pictures.other_steps),
     }
     named = {name: (title, pictures.panels(make, content)) for name, (title, make) in made.items()}
@@ -47,7 +47,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
 
 def _title(content: Mapping[str, Any], dial: bool) -> str:
     if content["made_by"]["configuration"].get("sequence"):
-        return "Functions from context: each next value from the points before"
+        return "Functions from context: each value predicted from the points before"
     if dial:
         return "One model for all depths, on functions"
     if any(by_depth(rows, Family.NORMED_SUMMED) for rows in priors(content).values()):

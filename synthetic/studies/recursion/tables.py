@@ -49,25 +49,26 @@ _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's wher
 
 def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
-    told_of = []
+    told_of: list[str] = []
+    said = ""
     for prior, rows in named(content).items():
         deeper = sorted(
             (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
             key=lambda row: row["deeper"]["ratio"]["mean"],
         )
-        words = f" times the RMSE of T = {shallowest(rows)}"
         told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
-        parts = []
-        for row in told:
-            compared = row["deeper"]
-            ratio = shown_ratio(Ratio(**compared["ratio"]), 2)
-            parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared, _noun(content))}")
-            words = " times"
+        parts = [
+            f"{shown_ratio(Ratio(**row['deeper']['ratio']), 2)} at T = {row['depth']},"
+            f" {verdict(row['deeper'], _noun(content))}"
+            for row in told
+        ]
         if told:
-            told_of.append(f"{prior}: {', and '.join(parts)}")
+            ratio = f", CEM's RMSE divided by that at T = {shallowest(rows)}"
+            told_of.append(f"On {prior}{ratio * (ratio != said)}: {'; '.join(parts)}")
+            said = ratio
     if not told_of:
-        return "plain CEM was not compared at several depths"
-    return "; ".join([*told_of, *["one learning rate was tried"] * _only(content)])
+        return "Plain CEM was not compared at several depths"
+    return ". ".join(told_of) + "; one learning rate was tried" * _only(content)
 
 
 def of_rates(content: Content) -> str:
@@ -98,8 +99,8 @@ def of_others(content: Content) -> Iterator[str]:
             for row in sorted(decided, key=_distance, reverse=True)[:_MOST_TOLD]
         ]
         if told:
-            to = f"T = {shallowest(rows)}"
-            yield f"{prior}: of other models the largest decided ratios to {to} are {', '.join(told)}."
+            decided_of = f"the other models better or worse than T = {shallowest(rows)}"
+            yield f"On {prior}, of {decided_of}, these differ most: {', '.join(told)}."
         least = min((row["rmse"]["mean"] for members in models.values() for row in members), default=0.0)
         ahead = [
             f"{row['name']} ({row['rmse']['mean']:.3f})"
@@ -107,7 +108,8 @@ def of_others(content: Content) -> Iterator[str]:
             if row["contender"] is None and not is_floor(row) and row["rmse"] and row["rmse"]["mean"] < least
         ]
         if ahead:
-            yield f"{prior}: smaller mean RMSE than that of any trained model ({least:.3f}): {', '.join(ahead)}."
+            best = f"the best model ({least:.3f})"
+            yield f"On {prior}, baselines with a smaller mean RMSE than {best}: {', '.join(ahead)}."
 
 
 def _distance(row: Row) -> float:
@@ -119,14 +121,15 @@ def of_trainings(content: Content) -> Iterator[str]:
     trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
     found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
     if found:
-        told = [f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in found if far > 1]
+        told = [f"{far} of {len(row['runs'])} of *{row['name']}* ({prior})" for prior, row, far in found if far > 1]
         if more := len(found) - len(told):
-            told.append(f"one training of each of {more} more of the {len(trained)} models")
+            others = f"other {len(trained) - len(told)}" if told else f"{len(trained)}"
+            told.append(f"one each of {more} of the {others} models")
         yield f"Trainings that ended far above the others of their model: {', '.join(told)}."
     last = content["made_by"]["configuration"].get("recipe", {}).get("steps")
     ends = [run["best_step"] == last for _, row in trained for run in row["runs"]]
     if any(ends):
-        yield f"Training ended while {sum(ends)} of {len(ends)} models still improved."
+        yield f"{sum(ends)} of {len(ends)} models still improved when training ended."
 
 
 def of_drawn(content: Content) -> Iterator[str]:
@@ -138,8 +141,8 @@ def of_drawn(content: Content) -> Iterator[str]:
             name, at = min(drawn, key=lambda pair: min(pair[1].values()))
             T = min(at, key=lambda T: at[T])
             yield (
-                f"{prior}: of the models for all T the best (*{name}*) has an error of {at[T]:.3f} with {T}"
-                f" steps, and {at.get(_LAST, math.inf):.3f} with {_LAST}; models for one T {min(own):.3f} at best."
+                f"On {prior}, the best of the models for all T (*{name}*) has an error of {at[T]:.3f} with {T}"
+                f" steps and {at.get(_LAST, math.inf):.3f} with {_LAST}; the best model for one T has {min(own):.3f}."
             )
 
 
@@ -320,9 +323,8 @@ def _by_points(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | Non
     ]
     columns = [Column(name, text=_error) for name in ("model", *map(str, shown))]
     columns.append(Column("excess in nats", text=lambda figure: f"{figure.value:.3f}"))
-    title = (
-        f"{prior}: RMSE after so many points of a function, and (m - mu)^2 / 2v of the next value at all positions"
-    )
+    excess = "excess in nats of the next value, (m - mu)^2 / 2v, over all positions"
+    title = f"{prior}: RMSE after n points of a function, and {excess}"
     return Sheet(title, columns, [Group("", lines)], name="points") if scores else None
 
 

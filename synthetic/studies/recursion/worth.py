@@ -103,8 +103,9 @@ def sentences(content: Content, rows: Sequence[Row]) -> Iterator[str]:
             told = [f"what {word} are worth is not defined: more layers are no better than one"]
         else:
             found = {T: worth(steps[T], improve) for T in deep}
-            told = [f"{T} {word} are worth {at.shown('1', str(most))} layers" for T, at in found.items()]
-            told += [f"not defined beyond n = {most}, where more layers are no better"] * (most < max(stacks))
+            first = dict.fromkeys(deep[:1], f" {word}")
+            told = [f"{T}{first.get(T, '')} are worth {at.shown('1', str(most))} layers" for T, at in found.items()]
+            told += [f"worth is not defined beyond {most} layers: more are no better"] * (most < max(stacks))
             told += _fitted({T: steps[T] for T in deep if found[T].value < math.inf}, improve)
         marks = {mark for at in used for row in at.values() if (mark := marked(content, row))}
         shown = f" ({', '.join(sorted(marks))})" if marks and n >= FEWEST and most > 1 else ""
@@ -118,11 +119,11 @@ def _fitted(steps: Errors, stacks: Errors) -> Iterator[str]:
     phi, p = fit
     most = f"{math.log(max(stacks), max(steps)):.2g}"
     if math.isinf(phi.value):
-        yield f"T^phi fits with no phi from 0 to {most}"
+        yield f"worth = T^phi fits for no phi from 0 to {most}"
     elif p >= 0.05:
         yield f"worth = T^phi with phi = {phi.shown('0', most)}"
     else:
-        yield f"no T^phi fits (Hotelling's test, {'p < 0.001' if p < 1e-3 else f'p = {p:.2g}'})"
+        yield f"worth = T^phi does not fit (Hotelling's test, {'p < 0.001' if p < 1e-3 else f'p = {p:.2g}'})"
 
 
 def _between(stacks: Errors, octaves: Array) -> Array:
