@@ -313,7 +313,7 @@ def test_nothing_is_compared_before_the_last_training_that_judges() -> None:
     findings = read(early)
     assert findings.compared == ()
     text = " ".join(str(block) for block in findings.page.blocks)
-    assert "53 of the 54 trainings that judge are there" in " ".join(text.split())
+    assert "53 of the 54 trainings that judge are done" in " ".join(text.split())
     assert not re.search(r"\d\.\d{4} \[", text)
     assert read(whole).figures["verdict"]["word"] == "refreshed is better"
     pairs = summarise_memory(six_seeds, whole.state).pairs

@@ -93,7 +93,7 @@ def best_of(study: StudyOutcome, dials: Sequence[Tuned]) -> Iterator[str]:
     for dial in dials:
         if at := above(study, dial):
             best = min(at, key=lambda T: at[T])
-            yield f"*{dial.row.name}* has its fewest {quantity(study)} with {best} steps: {at[best]:.4f}."
+            yield f"*{dial.row.name}* does best with {best} steps: {at[best]:.4f} {quantity(study)}."
 
 
 def quantity(study: StudyOutcome) -> str:
@@ -134,7 +134,7 @@ def stopped(study: StudyOutcome) -> Table:
             fewest = NOTHING if best is None else f"{_decimals(at[best])} (T' = {best})"
             rows.append([tuned.row.name, _decimals(at.get(last)), fewest, *ends])
     columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
-    title = f"{quantity(study)}, stopped by energy after at most {last} steps (steps a token took), means"
+    title = f"{quantity(study)}, stopped by energy after at most {last} steps (mean steps per token), mean over seeds"
     return Table(title, columns, rows)
 
 

@@ -32,5 +32,5 @@ def rows(setting: Setting) -> tuple[Row, ...]:
     return (
         *(Row(f"T = {T}", design(T, 1 / T), why=f"trained for T = {T}", key=Key(T)) for T in doubling(most)),
         Row("T drawn, steps sum to 1", design(most, 1 / most, "sum"), why="one model for all T", key=SUM),
-        Row("T drawn, steps of 1/4", design(most, 1 / 4, "alike"), why="the same, and farther with T", key=ALIKE),
+        Row("T drawn, steps of 1/4", design(most, 1 / 4, "alike"), why="the same, going farther with T", key=ALIKE),
     )

@@ -31,7 +31,7 @@ CPU_UTILISATION = 0.22
 def measured(study: StudyOutcome) -> Table:
     """How it was measured, in numbers; docs/language.md says what they are numbers of."""
     plan, recipe, design = study.plan, study.plan.recipe, study.plan.rows[0].design
-    windows = f"{recipe.steps:,} steps of {recipe.batch} x {recipe.context}"
+    windows = f"{recipe.steps:,} steps of {recipe.batch} windows of {recipe.context}"
     rows = [
         ["models", f"at most {max(parameters(row.design) for row in plan.rows):,} parameters"],
         ["trained on", f"{recipe.tokens:,} tokens of {study.corpus}"],
@@ -80,7 +80,7 @@ def models(study: StudyOutcome, pairs: Sequence[Compared], base: Hashable) -> Ta
             ]
         )
     title = f"The rows, each at its own learning rate: bits/{unit} on the judging half, mean ± std over seeds"
-    columns = ("row", "there for", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
+    columns = ("row", "what", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
     return Table(title, (*columns, f"ratio to {base if baseline is None else baseline.name}"), rows)
 
 

@@ -77,12 +77,12 @@ def answered(memories: Sequence[Compared]) -> Answer:
 def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it may."""
     plan, summary = study.plan, summarise(study.plan, study.state)
-    scale = f"{plan.rows[0].design.preconditioner} P, {plan.size}, {plan.per_parameter:.3g} tokens a parameter"
+    scale = f"{plan.rows[0].design.preconditioner} P, {plan.size}, {plan.per_parameter:.3g} tokens per parameter"
     return report.findings(
         study,
         f"What does a fixed memory cost? {LAYERS[plan.replaced]}, {scale}",
         MEANS[summary.answer],
-        f"{summary.judged} of the {summary.to_judge} trainings that judge are there (plan {plan.name}).",
+        f"{summary.judged} of the {summary.to_judge} trainings that judge are done (plan {plan.name}).",
         compared=summary.pairs,
         base=Key.ONE_SHORT,
         pictures=ratio_dots(summary.pairs, Key.ONE_SHORT),

@@ -39,7 +39,7 @@ def rows(setting: Setting) -> tuple[Row, ...]:
     for (fixed, refreshed, _), eta, size in zip(MEMORIES, (f"1/{depth}", "1"), (1 / depth, 1.0), strict=True):
         step = () if size == 1 else (("step_size", size),)
         several, one_step = design(("steps", depth), *step), replace(design(*step), times=depth)
-        name, why = f"T = {depth}, fixed, eta {eta}", "all steps on the memory of the first"
+        name, why = f"T = {depth}, fixed, eta {eta}", "all steps use the first step's memory"
         steps.append(Row(name, several, why=why, key=fixed))
         name, why = f"T = {depth}, refreshed, eta {eta}", "each step reads its memory anew"
         steps.append(Row(name, one_step, why=why, key=refreshed))
@@ -48,10 +48,10 @@ def rows(setting: Setting) -> tuple[Row, ...]:
     wider, long = as_costly(plain, deep, setting.context), design(("step_size", float(depth)))
     more = f"as many FLOPs as *{steps[0].name}*, on {times:.2f} times the tokens"
     others = [
-        Row("T = 1", plain, why=f"one step, as long as {depth} of 1/{depth}", key=Key.ONE_SHORT),
-        Row(f"T = 1, eta {depth}", long, why=f"one step, as long as {depth} of 1", key=Key.ONE_LONG),
+        Row("T = 1", plain, why=f"one step, as long as {depth} of size 1/{depth}", key=Key.ONE_SHORT),
+        Row(f"T = 1, eta {depth}", long, why=f"one step, as long as {depth} of size 1", key=Key.ONE_LONG),
         Row("T = 1, trained longer", plain, why=more, length=times, key=Key.LONGER),
-        Row("T = 1, wider", wider, why=f"as many FLOPs a token as *{steps[0].name}*", key=Key.WIDER),
+        Row("T = 1, wider", wider, why=f"as many FLOPs per token as *{steps[0].name}*", key=Key.WIDER),
     ]
     if setting.replaced == "attention":
         others.append(

@@ -81,13 +81,13 @@ def read(study: StudyOutcome) -> Findings:
     why = f"This rests on {counted(state.seeds, 'seed')}: {summary.why}."
     if plan.row(deep) is None:
         question, why = "Which single step is better", "No row takes a second step."
-        answer = "; ".join(f"*{pair.model}* over *{pair.base}*: {pair.verdict}" for pair in summary.pairs) + "."
+        answer = "; ".join(f"*{pair.model}* against *{pair.base}*: {pair.verdict}" for pair in summary.pairs) + "."
     elif plan.row(WIDER) is not None:  # where the study also asks what else the FLOPs of the second step buy
         question += " against a wider layer"
     main = [p for p in summary.pairs if p.keys[1] == PLAIN or p.keys[0] == deep]
     return report.findings(
         study,
-        f"{question}? {layers}, {plan.size}, {plan.per_parameter:.3g} tokens a parameter",
+        f"{question}? {layers}, {plan.size}, {plan.per_parameter:.3g} tokens per parameter",
         answer,
         why,
         compared=summary.pairs,

@@ -44,10 +44,10 @@ def usual(setting: Setting) -> tuple[Row, ...]:
         return Row(name, setting.design(*layer), why=why, key=key)
 
     deep = row(f"T = {depth}, eta 1/{depth}", "the recursion", several(depth), steps, short)
-    wider, why = as_costly(plain, deep.design, setting.context), f"as many training FLOPs a token as T = {depth}"
+    wider, why = as_costly(plain, deep.design, setting.context), f"as many training FLOPs per token as T = {depth}"
     again = row("T = 1 again", "T = 1 with other first weights, tuned anew: should come out equal", AGAIN)
-    twice = row("T = 1, twice", "plain reuse: the memory is read anew", TWICE)
-    unit, own, size = Key(UNIT, depth), Key(LEARNED, depth), "one step size a layer, learned from 1"
+    twice = row("T = 1, twice", "the layer applied twice: its memory is read anew", TWICE)
+    unit, own, size = Key(UNIT, depth), Key(LEARNED, depth), "one learned step size per layer, at first 1"
     return (
         row("T = 1", "the model without recursion", PLAIN),
         row(f"T = 1, eta {depth}", "the longer update without recursion", LONGER, ("step_size", float(depth))),
@@ -55,7 +55,7 @@ def usual(setting: Setting) -> tuple[Row, ...]:
         replace(again, weights=OTHER_WEIGHTS),
         Row("T = 1, wider", wider, why=why, key=WIDER),
         replace(twice, design=replace(plain, times=depth)),
-        row(f"T = {depth}, eta 1", "the paper's step size, as far as it says one", unit, steps),
+        row(f"T = {depth}, eta 1", "the paper's step size, as far as it gives one", unit, steps),
         row(f"T = {depth}, eta learned", f"{size}/{depth}", own, steps, short, learned),
         row("T = 1, eta learned", size, Key(LEARNED), learned),
         Row("Llama", setting.llama, why="nothing replaced", key=LLAMA),
@@ -79,13 +79,13 @@ def beyond(setting: Setting) -> tuple[Row, ...]:
         return Row(f"T = {T}, {name}", design, why=why, beyond=True, key=Key(name, T))
 
     rows_ = [
-        row("momentum", "heavy ball, mu learned from 0", *deep, *momentum),
-        row("P per step", "each step learns a preconditioner of its own", *deep, *own),
-        row("eta per step", f"each step learns a size of its own, from 1/{depth}", *deep, *learned),
+        row("momentum", "heavy ball, mu learned, at first 0", *deep, *momentum),
+        row("P per step", "each step learns its own preconditioner", *deep, *own),
+        row("eta per step", f"each step learns its own size, at first 1/{depth}", *deep, *learned),
     ]
     if cooled:
         rows_.append(row("temperature per step", f"step t has tau {COOLING}^t", *deep, *cooled))
-    rows_.append(row("all of these", "all that is above", *deep, *momentum, *own, *learned, *cooled))
+    rows_.append(row("all of these", "momentum, and all that is per step", *deep, *momentum, *own, *learned, *cooled))
     if setting.replaced == "full":
         why = f"attention and MLP take {depth} turns on the sum of their energies, memories fixed"
         rows_.append(row("joint", why, ("step_size", 1 / depth), rounds=depth))
