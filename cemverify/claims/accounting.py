@@ -46,7 +46,7 @@ def _diagonal_claims() -> Iterator[Claim]:
         formula="-grad eps = sum_k W_Q^T sum_j a_kij W_K h_j + sum_k d_k * sum_j a_kij h_j",
         finding=(
             "beta_kj = W_Q^T W_K h_j + d_k * h_j, and -grad eps = sum a beta. If all heads share d, the second sum "
-            "is d * sum_j (sum_k a_kij) h_j: the weights are added up before they meet h."
+            "is d * sum_j (sum_k a_kij) h_j: the weights are added up before they multiply h."
         ),
         advice="shared: `d * (a.sum(heads) @ h)`, one product more; per head: `(d * (a @ h)).sum(heads)`, K more",
         holds_for=partial(_value_path, factor=1),
@@ -60,11 +60,11 @@ def _diagonal_claims() -> Iterator[Claim]:
         source=draft("Sec. 2.3", "captures key-query interactions that low-rank matrices alone cannot represent"),
         statement="A diagonal gives a head interactions that no W_Q^T W_K of its rank has.",
         formula="some diag(d) + W_Q^T W_K has a rank above R, the head dimension",
-        condition="the head dimension is below the model's, R < D: of one head, not of all together, as K R = D",
+        condition="the head dimension R is below the model's D; this is about one head, as all together have K R = D",
         within=lambda case: case[1] < case[0],
         finding=(
             "diag(1 ... 1) has rank D and W_Q^T W_K at most R. At R = D every matrix is of the form W_Q^T W_K, and "
-            "the diagonal adds nothing but a parameterisation."
+            "the diagonal only adds a parameterisation."
         ),
         advice="a shared diagonal costs D parameters; 14-diagonal-cost says what its gradient costs",
         holds_for=partial(_exceeds_the_rank, diagonal=1),
@@ -80,14 +80,15 @@ def _operation_claims() -> Iterator[Claim]:
         id="14-operations",
         source=ours("the operations of a layer"),
         rests=("finding 9", "finding 10"),
-        statement="The matrix products that run are those of the formulas used here.",
+        statement="The matrix products that the layers run are those of the formulas used here.",
         formula=(
             "per token and layer, a multiply and an add counting two, n keys attended: Llama 8 D^2 + 4 n D, CEM "
             "2 D^2 + T (4 D^2 + 4 n D [+ 4 n D shared, + 4 n K D per-head diagonal]); MLP 6 D M and (2 + 4 T) D M"
         ),
         finding=(
-            "K R = D. Projections: keys once, queries and output in every step; scores and attended keys in every "
-            "step. A diagonal adds one product of width D to the scores and one to the values, per head or once."
+            "K R = D. Keys are projected once; every step projects queries and outputs, and computes scores and "
+            "attended keys. A diagonal adds one product of width D to the scores and one to the values, per head or "
+            "once."
         ),
         advice="count with PyTorch's FlopCounterMode; 6 per parameter and token is wrong for tied, recursive layers",
         holds_for=partial(_products_run, off=0),
@@ -98,13 +99,13 @@ def _operation_claims() -> Iterator[Claim]:
         source=ours("Sec. 2.3"),
         rests=("finding 10",),
         statement=(
-            "With its exact gradient a shared diagonal makes attention at T = 1 between 1.2 and 1.3 times as costly "
-            "as Llama's, one per head more than four times."
+            "With its exact gradient, a shared diagonal makes attention at T = 1 between 1.2 and 1.3 times as "
+            "costly as Llama's, and one per head more than four times."
         ),
         formula="1.2 < shared / Llama < 1.3,  per head / Llama > 4, at the model sizes of Table 1 and J = 2048",
         finding=(
-            "Products of width D: two for a shared diagonal, 2 K for one per head, where plain attention has two for "
-            "all heads together. T = 2 about doubles both."
+            "A shared diagonal adds two products of width D, and one per head 2 K, where plain attention has two "
+            "for all heads together. T = 2 about doubles both."
         ),
         advice="share the diagonal over the heads: `d * (a.sum(heads) @ h)` is one product, not K",
         holds_for=partial(_diagonal_ratios, values=True),
@@ -113,9 +114,14 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-widened-mlp-cost",
         source=draft("Fig. 2b", "at the cost of additional FLOPs"),
-        statement="A CEM MLP widened to Llama's parameters costs more operations: 1.5 times as many at T = 1.",
+        statement=(
+            "A CEM MLP widened to Llama's number of parameters costs more operations: 1.5 times as many at T = 1."
+        ),
         formula="6 D (3 M / 2) / (6 D M) = 3/2",
-        finding="Two matrices of 3/2 the width have the parameters of three, and each step still multiplies by both.",
+        finding=(
+            "Two matrices of 3/2 the width have the parameters of three, but T = 1 still takes three products: by W, "
+            "V and V^T."
+        ),
         advice="compare the widened MLP at equal FLOPs, too",
         holds_for=partial(_mlp_ratio_is, expected=Fraction(3, 2)),
         arguments=(Figures("the products that run at the sizes of Table 1"),),
@@ -126,8 +132,8 @@ def _operation_claims() -> Iterator[Claim]:
         statement="Most of a recursive layer's computation is performed once, outside the recursion.",
         formula="(FLOPs outside the recursion) / (all FLOPs) > 1/2",
         finding=(
-            "Most of it is inside. Outside are the keys, 2 D^2 of 2 D^2 + T (4 D^2 + 4 n D), and the MLP's gate, "
-            "2 D M of (2 + 4 T) D M: at T = 2 9 to 10 % of attention and 20 % of the MLP. Preconditioners merged "
+            "Most of it is inside. Outside are the keys, 2 D^2 of 2 D^2 + T (4 D^2 + 4 n D), and the MLP's gate, 2 "
+            "D M of (2 + 4 T) D M: at T = 2, 9 to 10 % of attention and 20 % of the MLP. Preconditioners merged "
             "into W_O are computed once per forward pass, for all tokens together."
         ),
         advice="budget `T * (4*D*D + 4*n*D)` for attention: a second step costs nearly a second layer",
@@ -143,8 +149,8 @@ def _parameter_claims() -> Iterator[Claim]:
         statement="The Llama models of Table 1 have 86, 108, 134 and 162 million parameters.",
         formula="floor((2 V D + L (4 D^2 + 3 D M + 2 D) + D) / 10^6) = 86, 108, 134, 162",
         finding=(
-            "Untied embeddings of 32000 tokens, two gains a block and one at the end, no biases. The last model has "
-            "162.8 million: Table 1 truncates."
+            "Untied embeddings of 32000 tokens, two gains per block and one at the end, no biases. The last model "
+            "has 162.8 million: Table 1 truncates."
         ),
         advice="`cemverify.cem.presets.llama(name)` builds them",
         holds_for=partial(_llama_counts, embeddings=2),
@@ -158,7 +164,7 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         formula="2 D^2 = 4 D^2 / 2;  1/2 < (2 D^2 + D + 9 K D) / (4 D^2) < 1.09 / 2",
         finding="Tying W_V = W_K and W_O = W_Q halves them exactly; what full CEM adds is of order K D.",
-        advice="unless per-head preconditioners are merged into W_O: then three matrices are kept",
+        advice="if per-head preconditioners are merged into W_O, three matrices are kept instead",
         holds_for=partial(_half_the_attention, share=Fraction(1, 2)),
         arguments=(Figures("the attention layers built, tied only and full CEM"),),
     )
@@ -167,7 +173,7 @@ def _parameter_claims() -> Iterator[Claim]:
         source=draft("Eq. 11; text on Fig. 3", "two-thirds"),
         statement="A CEM MLP has two thirds of the parameters of Llama's, up to 1 % more with its preconditioner.",
         formula="2 D M = (2/3) 3 D M;  2/3 < (2 D M + 33 D) / (3 D M) < 1.01 * 2/3",
-        finding="Llama's gate and down projection are one matrix, so two are left of three.",
+        finding="Llama's gate and down projection become one matrix, so two of three are left.",
         advice="at 3/2 of the width it has as many (15-matched-mlp)",
         holds_for=partial(_share_of_the_mlp, share=Fraction(2, 3)),
         arguments=(Figures("the MLPs built, tied only and full CEM"),),
@@ -195,16 +201,13 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-preconditioner-overhead",
         source=draft("Sec. 2, on preconditioners", "negligible"),
-        statement=(
-            "The parameters that preconditioners add are negligible, which is taken here as at most one in fifty."
-        ),
+        statement="The parameters that preconditioners add are negligible, taken here as at most 2 %.",
         formula="K (D + 2 * 4 D) of 2 D^2 + D + 9 K D; with the MLP's 33 D, of the whole model",
-        condition="counted against the model, 0.8 to 1.4 %; against the attention they stand in it is 5 to 8 %",
-        within=lambda of: of == "model",
-        finding=(
-            "Of the whole model they are about one in a hundred. Of CEM attention, whose small size is the point, "
-            "they are five to eight in a hundred."
+        condition=(
+            "they are counted against the model (0.8 to 1.4 %), not against the attention that has them (5 to 8 %)"
         ),
+        within=lambda of: of == "model",
+        finding="The small size of CEM attention is its point.",
         advice="count them when you compare attention layers at equal parameters",
         holds_for=partial(_overhead, at_most=Fraction(1, 50)),
         arguments=(
@@ -223,19 +226,19 @@ def _figure_claims() -> Iterator[Claim]:
         statement="The effective batch of Table 2 is that of App. C.5.",
         formula="8 sequences per GPU * 4 accumulation steps * 8 GPUs = 128",
         finding="The product is 256. Which of the two was run cannot be told from the paper.",
-        advice="try 128 and 256 before you call a replication failed: the best rate depends on it",
+        advice="try 128 and 256 before you call a replication failed: the best rate depends on the batch",
         holds_for=_batch_is,
         arguments=(Figures("the product", (8, 4, 8, 128)),),
     )
     yield Claim(
         id="17-gpu-hours",
         source=draft("App. C.5", "8×2 GPU-hours, while the largest models we tested"),
-        statement="The GPU-hours of App. C.5 fit the sizes they are given for.",
+        statement="The GPU-hours of App. C.5 fit the model sizes that they are given for.",
         formula="hours(162M) / hours(86M) within a quarter of FLOPs(162M) / FLOPs(86M), 20 tokens to a parameter",
         finding=(
-            "If both are Llama's, nine times the hours go with 3.6 times the Chinchilla FLOPs: a utilisation of 5 % "
-            "for the smaller size and 2 % for the larger. But it is not said of which variant the hours are, and "
-            "one with two steps and preconditioners costs more than Llama."
+            "If both are Llama's, the larger takes nine times the hours for 3.6 times the Chinchilla FLOPs: a "
+            "utilisation of 5 % for the smaller size and 2 % for the larger. But the paper does not say which "
+            "variant the hours are for, and one with two steps and preconditioners costs more than Llama."
         ),
         advice="do not plan from these hours; time a hundred steps of your own",
         arguments=(Lemma("if both are Llama's and see 20 tokens for each parameter", _hours_of_llamas),),
@@ -250,7 +253,7 @@ def _figure_claims() -> Iterator[Claim]:
         ),
         statement="All results of the paper take on the order of 10,000 GPU-hours.",
         formula="sum over all trainings of their GPU-hours ~ 10^4",
-        finding="The trainings are not listed, so that they cannot be counted.",
+        finding="The paper does not list the trainings, so they cannot be counted.",
         advice="plan from your own list of trainings",
         arguments=(Lemma("how many trainings that would be", _trainings_in_all),),
     )

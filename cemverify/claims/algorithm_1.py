@@ -52,14 +52,14 @@ def _algorithm_1() -> Iterator[Claim]:
         statement="The attention update of Algorithm 1 goes down the energy.",
         formula="x <- x - eta sum_k P_k W_Q,k^T o_k with o_k = sum_j a_kj v_kj lowers eps",
         finding=(
-            "It climbs. sum_k W_Q,k^T o_k is *minus* the gradient. Eq. 3, 12 and 13 define the update with that "
-            "minus in it, and with them x - eta (update) descends; the algorithm lost one of the two signs. A long "
-            "step can overshoot the maximum and come out lower, so that a test with eta = 1 may not see it."
+            "It climbs. sum_k W_Q,k^T o_k is *minus* the gradient. In Eq. 3, 12 and 13 the update includes that "
+            "minus, so x - eta (update) descends; the algorithm lost one of the two signs. A long step can "
+            "overshoot the maximum and end lower, so a test with eta = 1 may miss it."
         ),
         advice="`x = x + eta * (P @ (W_Q.T @ attended)).sum(heads)`",
         holds_for=partial(_goes_down, sign=-1),
         arguments=(
-            Instance("everything one-dimensional and one, the norm left out", (1, 1, 1, 1)),
+            Instance("one dimension, everything 1, without the norm", (1, 1, 1, 1)),
             Search("W_Q, W_K, h and x integers in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, ENTRY)),
         ),
     )
@@ -67,22 +67,25 @@ def _algorithm_1() -> Iterator[Claim]:
         id="7-mlp-line",
         source=draft("Algorithm 1"),
         statement="The MLP's update in Algorithm 1 goes down its energy.",
-        formula="x <- x - eta P Delta or x <- x + eta P Delta: the line is lost in the text at hand",
+        formula="x <- x - eta P Delta or x <- x + eta P Delta: the line is missing in our copy",
         finding=(
-            "The text at hand has lost the line that updates x in the MLP's subroutine, so that its sign cannot be "
-            "read. Eq. 13 and the recursion x - eta Delta x agree on descent."
+            "In our copy of the text, the line that updates x in the MLP's subroutine is missing, so its sign cannot "
+            "be read. By Eq. 13 and the recursion x - eta Delta x, it should descend."
         ),
         advice="take the sign from Eq. 13: `x = x + eta * P @ (V.T @ (W_h * sigma(V @ x)))`",
     )
     yield Claim(
         id="7-score-only",
         source=draft("Sec. 2.3, Algorithm 1", "v_j = W_K h_j", "formula"),
-        statement="With the diagonal of A_k in the scores alone the update is still a gradient, and not uphill.",
+        statement=(
+            "With the diagonal of A_k in the scores only, the update is still a gradient and never points uphill."
+        ),
         formula="sum_k W_Q,k^T sum_j softmax_j(x . (W_Q^T W_K + diag d)_k h_j / tau) W_K,k h_j is a gradient field",
         finding=(
-            "It is a gradient of nothing. Its Jacobian is (1/tau) sum_k A_k C_k (A_k + D_k)^T with A_k = W_Q,k^T "
-            "W_K,k, D_k = diag(d_k) and C_k the covariance of the tokens under the weights; A C A^T is symmetric, "
-            "A C D need not be. Where the diagonal outweighs the rest, the update even climbs."
+            "It is not the gradient of anything. Its Jacobian is (1/tau) sum_k A_k C_k (A_k + D_k)^T with A_k = "
+            "W_Q,k^T W_K,k, D_k = diag(d_k) and C_k the covariance of the tokens under the attention weights. A C "
+            "A^T is symmetric, but A C D need not be. Where the diagonal outweighs the rest, the update even "
+            "climbs."
         ),
         advice="`update = W_Q.T @ (a @ k) + d * (a @ h)`: the diagonal belongs in the values, too",
         holds_for=partial(_is_a_downhill_gradient, in_values=False),
@@ -172,11 +175,11 @@ def _norm_inside() -> Iterator[Claim]:
         ),
         within=_multiple,
         finding=(
-            "For P = G, which folds the gains into both paths, F . N(x + eta G F) has the derivative "
-            "(|d|^2 r^2 - (x . d)^2 / D) / r^3 in eta, d = G F: at least 0 by Cauchy and Schwarz, whatever the signs "
-            "of the gains, and concavity does the rest. If P beta is not along G beta, take x halfway between their "
-            "directions: the energy of one token rises at the smallest step. So a gain per channel breaks it, and so "
-            "does any other P; without the norm any P would do (4-any-step)."
+            "For P = G, which folds the gains into both paths, the derivative of F . N(x + eta G F) in eta is (|d|^2 "
+            "r^2 - (x . d)^2 / D) / r^3, d = G F. By Cauchy-Schwarz it is at least 0, whatever the signs of the "
+            "gains, and concavity does the rest. If P beta is not parallel to G beta, take x halfway between their "
+            "directions: the energy of one token rises at even the smallest step. So a gain per channel breaks "
+            "descent, as does any other P; without the norm any P would do (4-any-step)."
         ),
         advice="fold the gain into both paths, `x + eta * gain * F(gain * x / rms(x))`, or use one scalar gain",
         holds_for=partial(_falls_at_norm, sign=1),
@@ -282,26 +285,26 @@ def _printed_block() -> Iterator[Claim]:
             "case",
         ),
         statement=(
-            "With weight sharing, d_k = 0, T = 1 and P = 1 the block is the standard pre-norm Transformer block."
+            "With weight sharing, d_k = 0, T = 1 and P = 1, the block is the standard pre-norm Transformer block."
         ),
         formula="block(h) = h + attention(N(h)) at T = 1, P = 1, d_k = 0, eta = 1, tau = sqrt(R)",
         condition=(
-            "the recursion starts at h and not at N(h), reads N(h) as its memory, asks the gradient at N(x), and has "
-            "the sign of Eq. 3"
+            "the recursion starts at h and not at N(h), reads N(h) as its memory, takes the gradient at N(x), and "
+            "has the sign of Eq. 3"
         ),
         within=lambda case: case.starts_at_h and case.adds,
         finding=(
-            "Algorithm 1 overwrites h by N(h) and starts there: its output is N(h) + update. It forgets the length "
-            "of h (block(c h) = block(h) for c > 0), and a layer of zeros does not pass h on. Started at h, and with "
-            "the sign of Eq. 3, the block is the pre-norm residual block."
+            "Algorithm 1 overwrites h with N(h) and starts there, so its output is N(h) + update. The length of h "
+            "is lost (block(c h) = block(h) for c > 0), and with all weights zero the block does not return h. "
+            "Started at h, and with the sign of Eq. 3, the block is the pre-norm residual block."
         ),
-        advice="`x, memory = h, norm(h)`, and `x = x + eta * step(norm(x), memory)`",
+        advice="`x, memory = h, norm(h)`, then `x = x + eta * step(norm(x), memory)`",
         holds_for=partial(_is_the_standard_block, residual="h"),
         arguments=(
             Search("weights, gains and tokens, integers, started at h", _blocks(as_standard=True), examples=500),
             properties("tying/block/pre-norm"),
             Instance(
-                "weights of zero, h = (2, 2), started at N(h)",
+                "zero weights, h = (2, 2), started at N(h)",
                 _Block((0, 0), (0, 0), ((2, 2), (2, 2)), (1, 1), starts_at_h=False, adds=True),
             ),
             Search("the same, started at N(h) or with a minus", _blocks(as_standard=False), outside=True),

@@ -75,8 +75,8 @@ def _gradient_step() -> Iterator[Claim]:
         condition="there is a single head, K = 1, so that the model dimension is the head dimension",
         within=lambda case: len(case.W_Q) == 1,
         finding=(
-            "The temperature divides the logits, and standard attention divides them by the square root of the head "
-            "dimension R. With K heads of R = D_h / K features sqrt(D_h) is larger by sqrt(K), and every softmax is "
+            "The temperature divides the logits; standard attention has tau = sqrt(R), with R the head dimension. "
+            "With K heads of R = D_h / K features, sqrt(D_h) is sqrt(K) times as large, and every softmax is "
             "flatter. One symbol stands for two dimensions."
         ),
         advice="use tau = sqrt(R), R the head dimension; it is the default scale of scaled-dot-product attention",
@@ -174,11 +174,11 @@ def _concavity() -> Iterator[Claim]:
         ),
         within=lambda case: not case.keys_move,
         finding=(
-            "The log-sum-exp of functions affine in x is convex, whatever A, bias, diagonal and tau > 0, and eps is "
-            "minus tau times a sum of such. A concave function lies below its tangent: eps(y) <= eps(x) + g . (y - "
-            "x), here with y = x - eta P g. P may differ from token to token and from step to step."
+            "A log-sum-exp of functions affine in x is convex for every A, bias, diagonal and tau > 0, and eps is "
+            "-tau times a sum of these, so it is concave. A concave function lies below its tangent: eps(y) <= "
+            "eps(x) + g . (y - x), here with y = x - eta P g. P may differ between tokens and between steps."
         ),
-        advice="assert `energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g`; it has no tolerance but roundoff",
+        advice="assert `energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g`; the only tolerance is roundoff",
         holds_for=partial(_descends, direction=1),
         arguments=(
             Search("two tokens in the plane, x, a diagonal P and eta, integers", _steps(moves=False), examples=500),
@@ -199,7 +199,7 @@ def _concavity() -> Iterator[Claim]:
         statement="The log-sum-exp energy of the appendix is convex in x.",
         formula="E((a + b) / 2) <= (E(a) + E(b)) / 2 for E(x) = -tau log sum_j exp(h_j . x / tau)",
         finding="It is minus a convex function, and strictly concave along every line on which two patterns differ.",
-        advice="do not build on convexity: a step downhill heads away from the only stationary point there is",
+        advice="do not rely on convexity: a step downhill moves away from the only stationary point there is",
         holds_for=partial(_is_on_the_side_of_the_chord, side=1),
         arguments=(
             Instance("patterns 1 and -1, tau = 1, between x = -1 and x = 1", ((1, -1), (-1, 1))),
@@ -209,11 +209,11 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-prefactor",
         source=slip("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
-        statement="With the prefactor -1/tau the gradient of the log-sum-exp energy is minus the attended patterns.",
+        statement="With the prefactor -1/tau, the gradient of the log-sum-exp energy is minus the attended patterns.",
         formula="grad (-(1/tau) log sum_j exp(h_j . x / tau)) = -sum_j softmax_j(h_j . x / tau) h_j",
         finding=(
-            "The chain rule brings a further 1/tau out of the exponent, so that the printed gradient is 1/tau^2 "
-            "times the stated one. The prefactor has to be -tau: Ramsauer's, with inverse temperature 1/tau."
+            "The chain rule brings another 1/tau out of the exponent, so the gradient is 1/tau^2 times the stated "
+            "one. The prefactor has to be -tau, as in Ramsauer et al. with inverse temperature 1/tau."
         ),
         advice="write `-tau * logsumexp(scores / tau)`",
         holds_for=partial(_has_the_stated_gradient, prefactor="printed"),
@@ -232,15 +232,18 @@ def _concavity() -> Iterator[Claim]:
         ),
         statement="There is a minimum to solve for: the attention energy is bounded below.",
         formula="there is an m with eps(u) >= m for all x; u = x, or u = RMSNorm(x) as in Algorithm 1",
-        condition="RMSNorm stands inside, as in Algorithm 1; without it there is no minimum",
+        condition="RMSNorm is inside the energy, as in Algorithm 1; without it there is no minimum",
         within=lambda case: case.normed,
         finding=(
-            "The sentence does not say that the energy is bounded, and with RMSNorm inside it is: |RMSNorm(x)| is at "
+            "The sentence does not say that the energy is bounded, but with RMSNorm inside it is: |RMSNorm(x)| is at "
             "most sqrt(D) times the largest gain. The energy of Eq. 1 itself has no minimum unless it is constant. "
-            "Along t u it behaves as -t sum_k max_j beta_kj . u, bounded below for u and for -u only if all beta_kj "
-            ". u agree within a head and cancel over the heads. Where its gradient vanishes there is a maximum."
+            "Along t u it behaves as -t sum_k max_j beta_kj . u, bounded below for both u and -u only if all beta_kj "
+            ". u are equal within each head and cancel over the heads. Where the gradient vanishes, the energy has a "
+            "maximum."
         ),
-        advice="without a norm read the recursion as T steps downhill, not as a solver: nothing is there to reach",
+        advice=(
+            "without a norm, read the recursion as T steps downhill, not as a solver: there is no minimum to reach"
+        ),
         holds_for=partial(_is_bounded_below, confined=False),
         arguments=(
             Search(

@@ -107,8 +107,9 @@ def _tying() -> Iterator[Claim]:
         ),
         formula="-grad xi = V^T ((W h) * sigma(V x)) for xi = -(W h) . phi(V x), phi' = sigma",
         finding=(
-            "The chain rule: the derivative of phi((V x)_m) in x is sigma((V x)_m) times row m of V, and W h does "
-            "not depend on x. Summed over m with the factors (W h)_m that is V^T applied to (W h) * sigma(V x)."
+            "By the chain rule, the derivative of phi((V x)_m) in x is sigma((V x)_m) times row m of V, and W h "
+            "does not depend on x. Summed over m with the factors (W h)_m, that is V^T applied to (W h) * sigma(V "
+            "x)."
         ),
         advice="`x + V.T @ ((W @ h) * silu(V @ x))`",
         holds_for=partial(_is_the_chain_rule, activated="V x"),
@@ -165,8 +166,8 @@ def _safe_steps() -> Iterator[Claim]:
         statement="A preconditioned gradient step lowers the element-wise energy.",
         formula="xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.Pg, L = |V|_2^2 max|W h| max|sigma'|",
         condition=(
-            "eta < 2 / (L lambda_max(P)); with the identity and V = 1, W h = -1 every step above the bound raises "
-            "the energy"
+            "eta < 2 / (L lambda_max(P)); with sigma the identity, V = 1 and W h = -1, every step above the bound "
+            "raises the energy"
         ),
         within=lambda case: case[-1] < 1,
         finding=(
@@ -228,11 +229,11 @@ def _signs_moved() -> Iterator[Claim]:
     yield Claim(
         id="10-convex",
         source=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
-        statement="With the signs of the gates moved inside, the element-wise energy is convex in x.",
+        statement="With the signs of the gates moved inside phi, the element-wise energy is convex in x.",
         formula="xi'(x) = -|W h| . phi(sign(W h) * V x) is convex for convex phi",
         finding=(
-            "It is concave. phi of a linear function is convex where phi is, and xi' is a sum of such functions with "
-            "factors -|W h| that are never positive. With D = V = W h = 1 and phi(z) = z^2/2 it is -x^2/2."
+            "It is concave. A convex phi of a linear function is convex, and xi' is a sum of these with factors -|W "
+            "h|, which are never positive. With D = V = W h = 1 and phi(z) = z^2/2 it is -x^2/2."
         ),
         advice="moving the signs buys descent at every step size (10-any-step-size), not a minimum",
         holds_for=partial(_bends, side=1),
@@ -244,7 +245,9 @@ def _signs_moved() -> Iterator[Claim]:
     yield Claim(
         id="10-gradient",
         source=draft("App. B", "The gradient of this energy form is"),
-        statement="The gradient that the appendix prints for that energy is right, where a gate is zero too.",
+        statement=(
+            "The gradient that the appendix prints for the energy of 10-convex is right, even where a gate is zero."
+        ),
         formula="-grad xi' = V^T ((W h) * sigma(sign(W h) * V x))",
         finding="The chain rule brings out sign(W h) once more, and |W h| sign(W h) = W h.",
         advice="`V.T @ (g * sigma(g.sign() * (V @ x)))`",
@@ -255,15 +258,17 @@ def _signs_moved() -> Iterator[Claim]:
         id="10-any-step-size",
         source=ours("App. B"),
         rests=("cemverify.cem.energies.convexified.Convexified.curvature",),
-        statement="That energy falls by at least eta g.Pg at any step size, for any positive semi-definite P.",
+        statement=(
+            "The energy of 10-convex falls by at least eta g.Pg at any step size, for any positive semi-definite P."
+        ),
         formula="xi'(x - eta P g) <= xi'(x) - eta g.Pg for all eta > 0",
-        condition="sigma is monotone, that is phi is convex",
+        condition="sigma is monotone, that is, phi is convex",
         within=lambda case: case.unit in ("identity", "relu"),
         finding=(
-            "The gates are |W h|, so that the Hessian has the factors -|W h| sigma', none positive where sigma is "
-            "monotone; and a concave function lies below its tangent."
+            "The gates are |W h|, so the Hessian has the factors -|W h| sigma'. None is positive where sigma is "
+            "monotone, so the energy is concave and lies below its tangent."
         ),
-        advice="use ReLU, softplus or the identity if every step must descend; SiLU and GELU give no such promise",
+        advice="use ReLU, softplus or the identity if every step must descend; SiLU and GELU do not guarantee it",
         holds_for=partial(_falls, flipped=True),
         arguments=(
             Search(
@@ -288,7 +293,9 @@ def _signs_moved() -> Iterator[Claim]:
     yield Claim(
         id="10-cccp",
         source=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
-        statement="The concave-convex procedure applies to the element-wise energy only in its convexified form.",
+        statement=(
+            "The concave-convex procedure (CCCP) applies to the element-wise energy only in its convexified form."
+        ),
         formula="xi = u + v with u convex, v concave, a step of the procedure lowers xi  =>  xi is convex or concave",
         finding=(
             "Every function whose curvature is at least -c is the difference of two convex ones: "

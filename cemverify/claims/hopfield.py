@@ -26,10 +26,11 @@ def claims() -> Iterator[Claim]:
         ),
         formula="argmin_y |y|^2 / 2 - p(x) . y  =  p(x)  =  x - grad E(x), p(x) = sum_j softmax_j(h_j . x / tau) h_j",
         finding=(
-            "E = |x|^2 / 2 - tau log sum_j exp(h_j . x / tau) is convex plus concave. CCCP linearises the concave "
-            "part, of gradient -p(x), and minimises |y|^2 / 2 - p(x) . y: y = p(x). And grad E = x - p(x)."
+            "E = |x|^2 / 2 - tau log sum_j exp(h_j . x / tau) is convex plus concave. CCCP replaces the concave "
+            "part, whose gradient is -p(x), by its tangent and minimises |y|^2 / 2 - p(x) . y: y = p(x). And grad E "
+            "= x - p(x)."
         ),
-        advice="`x = softmax(h @ x / tau) @ h` needs no residual: the quadratic part has taken x away",
+        advice="`x = softmax(h @ x / tau) @ h` needs no residual: the quadratic part cancels x",
         holds_for=partial(_cccp_is_a_gradient_step, size=1),
         arguments=(Symbols("two patterns, D = 2, in letters"),),
     )
@@ -42,9 +43,9 @@ def claims() -> Iterator[Claim]:
         condition="the step size is in (0, 2)",
         within=lambda case: 0 < case[2] < 2,
         finding=(
-            "The tangent of the concave part bounds it from above, and the quadratic part is exact: together -(eta - "
-            "eta^2 / 2) |g|^2, negative for 0 < eta < 2. With a single pattern the bound is an equality, and beyond "
-            "2 the energy rises."
+            "The concave part rises by at most its tangent, and the quadratic part is exact. Together they change "
+            "by at most -(eta - eta^2 / 2) |g|^2, which is negative for 0 < eta < 2. With a single pattern the "
+            "bound is an equality, so beyond 2 the energy rises."
         ),
         advice="keep eta below 2; eta = 1 gives the largest guaranteed decrease",
         holds_for=partial(_step_lowers, sign=1),
@@ -58,11 +59,14 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-printed",
         source=slip("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
-        statement="x <- p(x) is the CCCP step of the printed energy, which lacks |x|^2 / 2, and so never raises it.",
+        statement=(
+            "x <- p(x) is the CCCP step of the printed energy, which lacks |x|^2 / 2, and so never raises that "
+            "energy."
+        ),
         formula="E(p(x)) <= E(x) for E(x) = -(1/tau) log sum_j exp(h_j . x / tau), p(x) = sum_j softmax_j h_j",
         finding=(
-            "It may raise it. The printed energy has no convex part: linearised, it is a linear function without a "
-            "minimiser, and there is no CCCP step. x <- p(x) takes its quadratic from |x|^2 / 2."
+            "It may raise it. The printed energy has no convex part: its tangent is a linear function without a "
+            "minimiser, so there is no CCCP step. x <- p(x) takes its quadratic from |x|^2 / 2."
         ),
         advice="add `0.5 * x.square().sum()` to the energy that CCCP is said to minimise",
         holds_for=partial(_attention_lowers, quadratic=False),

@@ -17,26 +17,26 @@ from cemverify.results.tables import fitted, folded
 _SHORT = ("claim", "kind", "verdict", "statement")
 _WIDE = 140  # columns where no terminal has a width
 _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
-OPENING = "What the paper states, and what of it is true: for those who implement CEM, and for readers of the paper."
+OPENING = "What the paper states and whether it is true, for those who implement CEM and for readers of the paper."
 _PREFACE = f"""\
 The paper is "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization". Two versions are
 quoted: the **draft** on OpenReview, "Recasting Transformer Layers as Energy Models" (anonymous, ICLR 2026 submission
 18341), whose equations and sections are cited, and **v1**, {ARXIV}, which numbers its sections
-otherwise. We have the whole text of the draft, and of v1 the abstract and reports. Quotes are
-verbatim: sentences, words of one between dots, formulas. Not every sentence of the paper has a row; its formulas,
-counts and reported experiments have.
+differently. We have the whole text of the draft, but of v1 only the abstract and reports. Quotes are verbatim: whole
+sentences, words of one between dots, or formulas. The paper's formulas, counts and reported experiments have entries;
+not every sentence has.
 
-Every verdict is computed from arguments that `cemverify claims` gathers anew. A statement is one predicate of a case,
-which may come out either way: an *instance* is one case in numbers; *figures* are the numbers that it is about;
-*symbols* stand for all cases; a *sample* lists many cases, and a *search* looks for one that makes it false. A
-*lemma* is a step of the proof, confirmed by algebra; *properties* are those of the catalogue, asked of the reference.
-The first example against a statement is worked out below; `cemverify claims ID` works out all, and says how
-models were trained. This page is generated: `cemverify claims --markdown docs/claims.md`.
+`cemverify claims` computes every verdict from arguments that it gathers anew. A statement is true or false of each
+case. An *instance* is one case in numbers; *figures* are the numbers that the statement is about; *symbols* stand for
+all cases; a *sample* lists many; a *search* looks for one that makes it false. A *lemma* is a step of the proof,
+confirmed by algebra. *Properties* are those that `cemverify check` tests, here on the reference. The first example
+against a statement is worked out below; `cemverify claims ID` works out all, and says how models were trained. This
+page is generated: `cemverify claims --markdown docs/claims.md`.
 
 Notation: D model dimension, K heads, R head dimension, M hidden units, J tokens, h the memory, x the state, tau the
 temperature, eta the step size, P the preconditioner, u the unit roundoff, eps the attention energy, xi the MLP's, g a
-gradient; beta_kj = A_k h_j. The [mathematics](mathematics.md) has the derivations, by the numbers that claims begin
-with."""
+gradient; beta_kj = A_k h_j. The [mathematics](mathematics.md) has the derivations: claims begin with the number of
+the section."""
 
 Chosen = Callable[[JudgedClaim], bool]
 
@@ -49,12 +49,12 @@ def _paper(*verdicts: ClaimVerdict) -> Chosen:
 SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     (
         "Errors of the draft",
-        "What the draft states and is not so; the version on arXiv was not checked.",
+        "What the draft states and is false; the version on arXiv was not checked.",
         _paper(ClaimVerdict.REFUTED),
     ),
     (
         "Slips of the pen",
-        "Where the draft contradicts itself, its source or the arithmetic, and plainly means well.",
+        "Where the draft contradicts itself, its source or arithmetic, and plainly means the right thing.",
         lambda j: j.claim.kind == "slip",
     ),
     (
@@ -62,10 +62,10 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
         "What the paper states without a condition that it needs.",
         _paper(ClaimVerdict.CONDITIONAL),
     ),
-    ("Holds", "What the paper states and is so.", _paper(ClaimVerdict.HOLDS)),
+    ("Holds", "What the paper states and is true.", _paper(ClaimVerdict.HOLDS)),
     (
         "Cannot be told",
-        "What the paper states in words that leave open what it is true of.",
+        "What the paper states too vaguely to be judged, or in words missing from our copy.",
         _paper(ClaimVerdict.UNDECIDED, ClaimVerdict.UNTELLABLE),
     ),
     (
@@ -75,7 +75,7 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     ),
     (
         "Training",
-        "What the paper's experiments report, against the studies of this bench at theirs, a far smaller scale.",
+        "What the paper's experiments report, compared with our studies at a far smaller scale.",
         lambda j: j.claim.kind == "training",
     ),
 )

@@ -34,8 +34,8 @@ def _bias_claims() -> Iterator[Claim]:
         formula="b_ijk = +m_k |i - j|, m_k > 0: other things equal, the further token gets no more weight",
         finding=(
             "It is a reward. With equal contents the weights are proportional to exp(m |i - j|), which grows with "
-            "the distance: at 2048 tokens the first gets 0.39 and the token itself nothing. Press et al. have a "
-            "minus sign."
+            "the distance: among 2048 tokens the first gets 0.39 of the weight and the token itself nothing. Press "
+            "et al. have a minus sign."
         ),
         advice="`bias = -slopes[:, None, None] * (i - j).abs()`",
         holds_for=partial(_penalises, sign=1),
@@ -51,12 +51,11 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-overhead",
         source=draft("App. A", "This adds negligible overhead compared to RoPE"),
-        statement="ALiBi adds a negligible amount of computation, taken here as at most one in fifty of attention's.",
+        statement="ALiBi adds a negligible amount of computation, taken here as at most 2 % of attention's.",
         formula="n K additions of a bias for each token <= (2 D^2 + 4 D^2 + 4 n D) / 50 at T = 1 and n keys",
         finding=(
-            "One addition for each score, where a score and its share of the output take 4 R operations. Where a "
-            "context is long, these are more additions than RoPE takes to rotate queries and keys: both are "
-            "negligible."
+            "It takes one addition per score, while a score and its share of the output take 4 R operations. In a "
+            "long context this is more than RoPE takes to rotate queries and keys, but both are negligible."
         ),
         advice="choose between them by quality, not by cost",
         holds_for=partial(_bias_costs, at_most=Fraction(1, 50)),
@@ -67,11 +66,11 @@ def _bias_claims() -> Iterator[Claim]:
         source=draft(
             "App. A", "modifies the logits before normalization but leaves the overall gradient structure unchanged"
         ),
-        statement="With a bias on the scores the update is still a gradient step.",
+        statement="With a bias on the scores, the update is still a gradient step.",
         formula="-grad [-tau sum_k log sum_j exp(beta_kj . x / tau + b_ijk)] = sum_k sum_j a_kij beta_kj",
         finding=(
-            "The bias does not depend on x: the terms in the exponent stay affine in x, so that §4 applies "
-            "unchanged, and every step size descends."
+            "The bias does not depend on x, so the exponents stay affine in x, §4 applies unchanged, and steps of "
+            "every size descend."
         ),
         advice="add the bias to the scores and nowhere else",
         holds_for=partial(_biased_gradient, bias="constant"),
@@ -115,14 +114,14 @@ def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rope-memory",
         source=draft("text on positions", "substantially increases memory costs"),
-        statement="Rotary positions need memory for every query, and so substantially more of it.",
+        statement="Rotary positions need memory for every query, and so substantially more memory.",
         formula="numbers kept for the gradient with rotary positions > without",
         finding=(
-            "They need none. beta_kij depends on the query i, but only through R(i)^T, which is applied once to the "
-            "summed output. What is kept are the rotated keys, as many numbers as there are without rotation, and "
-            "they serve as values too."
+            "They need no more. beta_kij depends on the query i, but only through R(i)^T, which is applied once to "
+            "the summed output. Only the rotated keys are kept, as many numbers as without rotation; they are the "
+            "values too."
         ),
-        advice="RoPE is open to CEM attention: cache the rotated keys, and turn the output back",
+        advice="CEM attention can use RoPE: cache the rotated keys, and rotate the output back",
         holds_for=partial(_needs_more, stored="as written"),
         arguments=(
             Instance("the reference, two heads in two dimensions each, two tokens", (2, 2, 1)),

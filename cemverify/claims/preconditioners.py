@@ -48,16 +48,17 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-per-head",
         source=draft("Sec. 2.3, on Eq. 12", "For the interaction energy, we insert per-head preconditioners"),
-        statement="Each head may have a positive definite preconditioner of its own; the step still descends.",
+        statement="Each head may have its own positive definite preconditioner; the step still descends.",
         formula="P_k > 0 for all k  =>  sum_k P_k g_k is a descent direction for sum_k g_k",
         condition="all heads share one preconditioner",
         within=lambda case: case.P[0] == case.P[1],
         finding=(
-            "First-order descent for all gradients needs the block matrix of (P_k + P_l) / 2 to be positive "
-            "semi-definite. For two heads its Schur complement is -(P_1 - P_2) P_1^-1 (P_1 - P_2) / 4, never "
-            "positive and zero only if P_1 = P_2: unless all are equal, some gradients ascend."
+            "First-order descent for all gradients needs the matrix with blocks (P_k + P_l) / 2 to be positive "
+            "semi-definite. For two heads its Schur complement is -(P_1 - P_2) P_1^-1 (P_1 - P_2) / 4, which is "
+            "never positive, and zero only if P_1 = P_2. So unless all P_k are equal, the step climbs for some "
+            "gradients."
         ),
-        advice="`P @ sum_k g_k` with one P; with per-head P log how often `g @ step < 0`",
+        advice="`P @ sum_k g_k` with one P; with per-head P, log how often `g @ step < 0`",
         holds_for=partial(_is_descent, sign=1),
         arguments=(
             Search("two heads in the plane, integers, equal P", _two_heads(equal=True)),
@@ -121,8 +122,9 @@ def _definiteness() -> Iterator[Claim]:
         statement="The softplus makes the preconditioner diag(softplus(d)) + U V^T + V U^T positive definite.",
         formula="diag(softplus(d)) + U V^T + V U^T > 0 for all d, U, V",
         finding=(
-            "It does not. At rank one the cross term has the eigenvalues u.v +- |u||v|, and the lower one has no "
-            "lower bound. It is where min softplus(d) > 2 |U|_2 |V|_2; 6-safe-form is one that cannot fail."
+            "It does not. At rank one, U V^T + V U^T has the eigenvalues u.v +- |u||v|, and the lower one has no "
+            "lower bound. P is positive definite where min softplus(d) > 2 |U|_2 |V|_2; the form of 6-safe-form "
+            "always is."
         ),
         advice="`S.sqrt() * (I + c * (U @ V.T + V @ U.T)) * S.sqrt()` with `c = min(1, rho / (2 |U|_F |V|_F))`",
         holds_for=partial(_softplus_is_enough, form="printed"),
@@ -136,19 +138,19 @@ def _definiteness() -> Iterator[Claim]:
         source=ours("Eq. 12, 13"),
         rests=("finding 2", "cemverify.cem.preconditioners.LowRank", "descent/attention/any-step-size-low-rank"),
         statement=(
-            "Scaling the cross term by its norms gives a P that is positive definite for all parameters, as many as "
-            "the printed one has."
+            "Scaling U V^T + V U^T by the norms of U and V makes P positive definite for all parameters, and adds "
+            "none."
         ),
         formula=(
             "P = S^1/2 (I + c (U V^T + V U^T)) S^1/2, c = min(1, rho / (2 |U|_F |V|_F)), 0 < rho < 1: "
             "lambda_min(P) >= (1 - rho) min softplus(d)"
         ),
         finding=(
-            "|U V^T + V U^T|_2 <= 2 |U|_2 |V|_2 <= 2 |U|_F |V|_F, so that c times it is at most rho and the bracket "
-            "at least 1 - rho. x.Px >= (1 - rho) |S^1/2 x|^2 follows. V = -U with R = 1 attains it. Where the norms "
-            "are small, c = 1 and P agrees with the printed one up to the factors S^1/2."
+            "|U V^T + V U^T|_2 <= 2 |U|_2 |V|_2 <= 2 |U|_F |V|_F, so c times it is at most rho and the bracket at "
+            "least 1 - rho. Hence x.Px >= (1 - rho) |S^1/2 x|^2. V = -U with R = 1 attains the bound. Where the "
+            "norms are small, c = 1, and P agrees with the printed form up to the factors S^1/2."
         ),
-        advice='preconditioner "low-rank" here; the printed one is "low-rank-printed"',
+        advice='here this is the preconditioner "low-rank"; the printed one is "low-rank-printed"',
         holds_for=partial(_safe_form_is_bounded, scaled=True),
         arguments=(
             Sample("random integers, D = 3 and R = 2, eigenvalues in 30 digits", _random_cases),

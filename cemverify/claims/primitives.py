@@ -22,7 +22,7 @@ def claims() -> Iterator[Claim]:
         source=ours("Eq. 7"),
         rests=("cemverify.cem.activations.ACTIVATIONS", "gradient/mlp/stated-energy-silu"),
         statement=(
-            "SiLU has a primitive in closed form that vanishes at zero, and so have identity, ReLU, its square, "
+            "SiLU has a closed-form primitive that vanishes at zero, and so have identity, ReLU, squared ReLU, "
             "tanh, sigmoid, softplus and GELU."
         ),
         formula=(
@@ -30,8 +30,8 @@ def claims() -> Iterator[Claim]:
             "-Li2(-e^x) - pi^2/12; ((x^2 - 1) Phi(x) + x pdf(x) + 1/2) / 2"
         ),
         finding=(
-            "Differentiate, and insert zero. For SiLU use Li2(-e^x)' = -softplus(x) and Li2(-1) = -pi^2/12, for GELU "
-            "pdf'(x) = -x pdf(x) and Phi' = pdf."
+            "Differentiate, and evaluate at zero. For SiLU use Li2(-e^x)' = -softplus(x) and Li2(-1) = -pi^2/12, "
+            "for GELU pdf'(x) = -x pdf(x) and Phi' = pdf."
         ),
         advice="only the energy needs them: `cemverify.cem.activations.ACTIVATIONS[name].primitive`",
         holds_for=partial(_are_primitives, off=0),
@@ -44,16 +44,16 @@ def claims() -> Iterator[Claim]:
         id="3-largest-slopes",
         source=ours("the step size of Eq. 3"),
         rests=("cemverify.cem.activations.Activation.slope_bound", "descent/mlp/safe-step-identity"),
-        statement="The largest |sigma'| of each activation, which the safe step needs.",
+        statement="These are the largest |sigma'| of each activation, which the safe step needs.",
         formula=(
             "SiLU 1.0998 (at the root of x tanh(x/2) = 2), GELU 1.1289 (at sqrt 2), tanh GELU 1.1290, sigmoid 1/4, "
             "tanh, softplus, ReLU, identity 1, ReLU squared unbounded"
         ),
         finding=(
-            "For GELU sigma'' = (2 - x^2) pdf(x), zero at +-sqrt 2 only. For SiLU, with s the sigmoid, "
-            "sigma'' = s(x) s(-x) (2 - x tanh(x/2)), and x tanh(x/2) increases with |x|, so that it is zero at two "
-            "points +-a only. By reflection sigma'(x) + sigma'(-x) = 1, so the smallest slope is one minus the "
-            "largest. For the tanh GELU the largest is located numerically."
+            "For GELU, sigma'' = (2 - x^2) pdf(x), zero at +-sqrt 2 only. For SiLU, with s the sigmoid, sigma'' = "
+            "s(x) s(-x) (2 - x tanh(x/2)); x tanh(x/2) increases with |x|, so sigma'' is zero at two points +-a "
+            "only. By reflection sigma'(x) + sigma'(-x) = 1, so the smallest slope is one minus the largest. For "
+            "the tanh GELU, the largest is located numerically."
         ),
         advice="`ACTIVATIONS[name].slope_bound`",
         holds_for=partial(_have_largest_slopes, factor=1),

@@ -33,7 +33,7 @@ def _recursion() -> Iterator[Claim]:
         source=draft("Eq. 3, 12", "x^(t+1) = x^(t) - eta Delta x(x^(t) | h), t = 0 .. T-1", "formula"),
         statement="T steps of recursion are T steps down one energy: the one-step map, T times, on the same memory.",
         formula="x^(t+1) = x^(t) - eta P grad eps(x^(t) | h), the same h for all t",
-        finding="The memory does not move, so that neither the energy nor the map depends on t.",
+        finding="The memory does not move, so neither the energy nor the map depends on t.",
         advice="`for _ in range(T): x = x + eta * P @ F(x, memory)`",
         holds_for=partial(_steps_compose, memory="fixed"),
         arguments=(
@@ -52,8 +52,8 @@ def _recursion() -> Iterator[Claim]:
         ),
         formula="k_kj = W_K,k h_j does not depend on t",
         finding=(
-            "h is fixed, and so are its keys. One-step calls compute them anew each time and compose to T steps; a "
-            "cache of them serves the tokens that come later."
+            "h is fixed, and so are its keys. One-step calls compute them anew and compose to T steps; cached keys "
+            "also serve later tokens."
         ),
         advice="compute the keys before the loop, and cache them for decoding",
         holds_for=partial(_keys_are_fixed, source="memory"),
@@ -67,11 +67,11 @@ def _recursion() -> Iterator[Claim]:
         source=draft(
             "Sec. 4.4, Fig. 3c, 4", "whether within-layer recursion is necessary or if naive layer reuse suffices"
         ),
-        statement="T steps within a layer are something else than the layer used T times.",
+        statement="T steps within a layer are not the same as the layer used T times.",
         formula="D = J = 1, T = 2: h (1 + 2 eta A) against h (1 + eta A)^2, A, h and eta not zero",
         finding=(
-            "A layer used again takes its own output for its memory: the energy of the second use is not that of the "
-            "first. In one dimension with one token the difference is eta^2 A^2 h."
+            "A layer used again reads its own output as its memory, so the energy of the second use is not that of "
+            "the first. In one dimension with one token the difference is eta^2 A^2 h."
         ),
         advice="compare recursion with reuse at equal operations; neither stands for the other",
         holds_for=partial(_differs_from_reuse, tokens="own"),
@@ -137,13 +137,13 @@ def _not_established() -> Iterator[Claim]:
         id="17-in-place",
         source=slip("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
         statement=(
-            "Algorithm 1, which normalises and overwrites h token after token, treats all tokens alike, in parallel."
+            "Algorithm 1 normalises and overwrites h token by token, and yet treats all tokens alike, in parallel."
         ),
         formula="the update of token i reads N(h_1), ..., N(h_i) of the layer's input",
         finding=(
-            "Read literally the loop over i writes x_i back into h_i and normalises h_1..h_i again: token i attends "
-            "to earlier tokens that have moved already. It is then sequential, and not what can be trained in "
-            "parallel. Surely unintended."
+            "Read literally, the loop over i writes x_i back into h_i and normalises h_1..h_i again, so token i "
+            "attends to earlier tokens that have already moved. That is sequential, cannot be trained in parallel, "
+            "and is surely unintended."
         ),
         advice="write the outputs to a new tensor; all tokens read the same input",
         holds_for=partial(_is_parallel, read="literally"),
@@ -164,16 +164,15 @@ def _not_established() -> Iterator[Claim]:
         statement="A positive-definite P can approximate the inverse Hessian: Newton's step lowers the energy.",
         formula="E(x - (Hess E)^-1 grad E) <= E(x)",
         condition=(
-            "the energy bends upwards there: never for attention; for an MLP where its gates are negative, as with "
+            "the energy curves upwards there: never for attention; for an MLP where its gates are negative, as with "
             "V = 1, W h = -1"
         ),
         within=lambda case: case[0] == "mlp" and case[1][0] < 0,
         finding=(
-            "Hess eps of attention is negative semi-definite (4-any-step), and its inverse, where there is one, "
-            "negative definite: every positive definite P is further from it than zero is, and Newton's own step "
-            "heads for the maximum: P cannot approximate attention's inverse Hessian. The MLP's Hessian can be "
-            "positive, and there the motivation holds. By a report of v1, that version does not claim that P "
-            "estimates the Hessian."
+            "Attention's Hessian is negative semi-definite (4-any-step), and its inverse, where there is one, "
+            "negative definite. Every positive definite P is further from that inverse than zero is, so P cannot "
+            "approximate it, and Newton's own step heads for the maximum. The MLP's Hessian can be positive, and "
+            "there the motivation holds. According to a report, v1 does not claim that P estimates the Hessian."
         ),
         advice="think of P as learned scaling; it is no second-order method for attention",
         holds_for=partial(_newton_lowers, sign=1),
@@ -203,8 +202,8 @@ def _not_established() -> Iterator[Claim]:
         statement="One gradient step seldom reaches a state of low energy.",
         formula="eps(x^(1)) is far from low",
         finding=(
-            "What counts as low is not said, nor of which layers: attention's energy without a norm has no lowest "
-            "value (4-minimum), and the MLP's has one for some gates only."
+            "The paper does not say what counts as low, nor for which layers. Attention's energy without a norm has "
+            "no lowest value (4-minimum), and the MLP's has one for some gates only."
         ),
         advice="log the energy after each step of your trained layers, and see what a further step still gains",
     )
@@ -216,8 +215,8 @@ def _not_established() -> Iterator[Claim]:
         condition="attention with one P for all heads, at any step size; the MLP below its safe step (9-safe-step)",
         within=lambda case: case[0] == "attention" or case[3] * max(0, -case[1][0]) <= 2,
         finding=(
-            "Each step lowers the energy, and so do more of them. For the MLP a long step may overshoot, and every "
-            "further one makes it worse. Nothing follows for the model's loss."
+            "Each step lowers the energy, so more steps lower it further. For the MLP a long step may overshoot, "
+            "and every further one makes it worse. Nothing follows for the model's loss."
         ),
         advice="log the energy after each step; it must not rise for attention",
         holds_for=partial(_more_steps_lower, sign=1),

@@ -37,19 +37,19 @@ def claims() -> Iterator[Claim]:
         statement="The relative error of an attention update is at most a few u (1 + S), S the largest |logit|.",
         formula="|error| <= c u (1 + S) |F|; c = 4 in float32 and 1 in bfloat16",
         condition=(
-            "what F sums does not cancel: |F| is of the order of sum_k sum_j a_kij |beta_kj|, as with dense "
+            "the terms that F sums do not cancel: |F| is of the order of sum_k sum_j a_kij |beta_kj|, as with dense "
             "normal weights"
         ),
         within=lambda case: not case.cancels,
         finding=(
-            "To first order each logit is off by a few u S and each softmax weight by that relative to itself; the "
-            "two matrix products add a few u. So |error| is at most a few u (1 + S) times the sum of the absolute "
-            "values, which |F| can fall short of without limit. In two dimensions h = (1, 1), (1, -1) and x = (S, y) "
-            "have the logits S + y and S - y and the update (1, tanh y), whose error is bounded by u (1 + S) if the "
-            "logits alone are rounded to float32. A second head with beta = (-1, 0) for both tokens leaves (0, tanh "
-            "y) of the update, and the relative error grows like 1 / y."
+            "To first order each logit is off by a few u S, and each softmax weight by as much relative to itself; "
+            "the two matrix products add a few u. So |error| is at most a few u (1 + S) times the sum of the "
+            "absolute values, and |F| can be smaller than that sum by any factor. In two dimensions, h = (1, 1), "
+            "(1, -1) and x = (S, y) give the logits S + y and S - y and the update (1, tanh y). If only the logits "
+            "are rounded to float32, its error is bounded by u (1 + S). A second head with beta = (-1, 0) for both "
+            "tokens leaves (0, tanh y) of the update, and the relative error grows like 1 / y."
         ),
-        advice="`tolerance = 4 * eps * (1 + logits.abs().max()) * update.norm()`, and look at cancellation first",
+        advice="`tolerance = 4 * eps * (1 + logits.abs().max()) * update.norm()`, and check for cancellation first",
         holds_for=partial(_stays_within, factor=1),
         arguments=(
             Search(

@@ -117,8 +117,8 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
         _RECURSION,
     )
     invented = (
-        " The process is one of ours, and the family is the lifted one, where the paper's latent dimension is that "
-        "of the inputs: a contrary result decides nothing."
+        " The process is ours, and our models lift the inputs to a larger dimension, which the paper's do not: a "
+        "contrary result decides nothing."
     )
     for id_, prior, best, words, more in (
         ("18-depth-stationary", "rbf", 4, "With an RBF kernel T = 4 is the best depth and T = 8 slightly worse.", ""),
@@ -130,9 +130,8 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
             arxiv("appendix, study of Gaussian processes"),
             words,
             f"RMSE({best}) < RMSE(T) for T = {', '.join(map(str, depths))}",
-            "What is at hand of the paper gives neither kernel parameters nor sizes nor step size: the same "
-            "question, not "
-            f"the same figures.{more} Depth also scales the step: the learning rate is tuned at each depth.",
+            "Our text of the paper gives no kernel parameters, sizes or step size, so we ask the same question, but "
+            f"replicate no figures.{more} Depth also scales the step, so the learning rate is tuned at each depth.",
             "tune T on held-out data; no depth is best in general",
             [
                 Measured(r, Expectation(f"T = {best}", "better", f"T = {T}", prior), prior == "rbf")
@@ -158,7 +157,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         ),
         "CEM attention at T = 1 is close to Llama's, with half of its parameters.",
         "loss(CEM attention, T = 1) / loss(Llama) within the margin of equivalence",
-        "Llama with its attention alone replaced, both with ALiBi, at equal tokens and one learning rate.",
+        "Llama with only its attention replaced, both with ALiBi, at equal tokens and one learning rate.",
         "compare at equal parameters, too: widen the MLP by what attention saved",
         measured("replace-attention", Expectation(f"{attention}1", "close", _ALIBI)),
         f"{_LANGUAGE} replace-attention",
@@ -173,7 +172,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         ),
         "CEM attention with recursion and preconditioners is better than Llama's.",
         "loss(CEM attention, T = 2, with P) < loss(Llama), each at its own best learning rate",
-        "Attention alone replaced, P diagonal, two steps of half the size, by the recipe of 18-depth-two-language. A "
+        "Only attention replaced, P diagonal, two steps of half the size, by the recipe of 18-depth-two-language. A "
         "second step costs about half as many operations again (§14).",
         "compare at equal FLOPs as well",
         _tuned(results, Expectation("T = 2, eta 1/2", "better", "Llama"), layers=("attention",)),
@@ -207,7 +206,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         ),
         "A CEM MLP that is widened to Llama's number of parameters is better than the narrow one.",
         "loss(CEM MLP, T = 1, 1.5 M hidden units) < loss(CEM MLP, T = 1, M hidden units)",
-        "The study that trains the widened MLP compares it with Llama's alone, not with the narrow one.",
+        "The study that trains the widened MLP compares it only with Llama's, not with the narrow one.",
         "it costs 1.5 times the operations (14-widened-mlp-cost)",
         [],
         f"{_LANGUAGE} replace-mlp",
@@ -222,7 +221,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "In language modelling T = 2 improves on T = 1.",
         "loss(T = 2) < loss(T = 1), each at its own best learning rate",
         "Attention, the MLP or both replaced; two steps of half the size. The experiments with one learning rate for "
-        "all rows are not asked: their embeddings are so small beside the first step that the second starts far from "
+        "all rows do not count: their embeddings are so small beside the first step that the second starts far from "
         "the memory, which costs T = 2 up to 3 %.",
         "keep the stream longer than a step: embeddings of N(0, 1), without weight decay, and steps of 1/T",
         _tuned(results, Expectation("T = 2, eta 1/2", "better", "T = 1")),
@@ -231,11 +230,11 @@ def _language_claims(results: Results) -> Iterator[Claim]:
     yield _claim(
         "18-without-parameters",
         draft("Sec. 1", "optimization-driven design yields performance gains without increasing model size"),
-        "CEM's extensions improve a model without a single parameter more.",
+        "CEM's extensions improve a model without adding a single parameter.",
         "loss(T = 2) < loss(T = 1), with the same parameters",
-        "Of the extensions only the recursion adds no parameters (§15); P and a diagonal add some. So "
-        "these are the comparisons of 18-depth-two-language once more: the same evidence, not further evidence. The "
-        "gain is at equal tokens, and has a price in operations.",
+        "Of the extensions only the recursion adds no parameters (§15); P and a diagonal add some. So these are the "
+        "comparisons of 18-depth-two-language again, not further evidence. The gain is at equal tokens, and costs "
+        "operations.",
         "a gain at equal parameters may be a loss at equal FLOPs",
         _tuned(results, Expectation("T = 2, eta 1/2", "better", "T = 1")),
         _SECOND_STEP,
@@ -243,7 +242,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
     yield _claim(
         "18-depth-two-length",
         ours("T = 2 against T = 1"),
-        "What T = 2 gains on T = 1 is more than a single step of twice the length gains.",
+        "T = 2 gains more on T = 1 than a single step of twice the length does.",
         "loss(T = 2) < loss(T = 1, 2 eta), each at its own best learning rate",
         "A longer update can help by itself, without recursion. The paper reports no such control.",
         "compare with T = 1 at a longer step before you credit the recursion",
@@ -272,8 +271,8 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 4.2, Fig. 2c, 2d", "but yield clear improvements at T=2"),
         "Learned preconditioners clearly improve T = 2.",
         "loss(P) < loss(identity), T = 2",
-        "The study that has these rows trains T = 2 by the recipe that 18-depth-two-language excludes, so that it "
-        "is not asked. By a report of v1, that version finds them marginal and inconsistent.",
+        "The study that has these rows trains T = 2 by the recipe that 18-depth-two-language excludes, so it does "
+        "not count. According to a report, v1 finds the improvements marginal and inconsistent.",
         "try without them first",
         [],
         f"{_LANGUAGE} recursion",
@@ -283,8 +282,8 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 4.2", "diagonal-plus-low-rank preconditioners provide additional, although modest, gains"),
         "At T = 2 a diagonal-plus-low-rank P is better than a diagonal one.",
         "loss(low rank P) < loss(diagonal P), T = 2",
-        "As 18-preconditioners-two-steps. It matters for our own studies too: their full model has the low-rank P, "
-        "and those of attention and of MLPs alone the diagonal one.",
+        "As for 18-preconditioners-two-steps. It matters for our own studies too: full CEM has the low-rank P in "
+        "them, and attention or MLPs alone the diagonal one.",
         "hold P fixed when you compare layers",
         [],
         f"{_LANGUAGE} recursion",
@@ -299,8 +298,8 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         ),
         "Full CEM at T = 2 is slightly better than Llama, each at its own best learning rate.",
         "min over rates loss(full CEM) < min over rates loss(Llama)",
-        "The study of learning rates trains T = 2 by the recipe that 18-depth-two-language excludes, so that it is "
-        "not asked. No study here trains full CEM beside Llama by the other recipe.",
+        "The study of learning rates trains T = 2 by the recipe that 18-depth-two-language excludes, so it does not "
+        "count. No study here trains full CEM beside Llama by the other recipe.",
         "tune the rate of each model; one rate for all favours whichever it was found for",
         [],
         f"{_LANGUAGE} learning-rate",
@@ -329,8 +328,8 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 4.4, Fig. 3b", "Including a diagonal term proves essential for good performance"),
         "Attention with a diagonal in A_k is better than without.",
         "loss(diagonal) < loss(no diagonal), T = 1, diagonal preconditioner",
-        "With the exact gradient of a shared diagonal; the printed one stands in the scores only (7-score-only).",
-        "its exact gradient costs a quarter more than Llama's attention (14-diagonal-cost)",
+        "With the exact gradient of a shared diagonal; the printed diagonal is in the scores only (7-score-only).",
+        "with its exact gradient, attention costs a quarter more than Llama's (14-diagonal-cost)",
         measured("diagonal", Expectation(f"{attention}1", "better", f"{attention}1, no diagonal")),
         f"{_LANGUAGE} diagonal",
     )
@@ -339,7 +338,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 4.4, Fig. 3b", "our shared-diagonal strategy provides performance close to per-head diagonals"),
         "A diagonal shared by the heads is about as good as one per head.",
         "loss(shared) / loss(per head) within the margin of equivalence",
-        "Both with their exact gradients, of which the one per head costs several times as many operations (§14).",
+        "Both with their exact gradients; the one per head costs several times as many operations (§14).",
         "share it",
         measured("diagonal", Expectation(f"{attention}1", "close", f"{attention}1, a diagonal per head")),
         f"{_LANGUAGE} diagonal",
@@ -367,9 +366,9 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         ours("CEM layers used twice, of which the paper says nothing"),
         "Using one of CEM's layers twice in a row, as a whole, helps less than the recursion inside it.",
         "loss(T = 2) < loss(layer twice)",
-        "CEM's layers twice, and with two steps inside, each at its own best rate. A layer used twice takes two "
-        "steps of size 1 and reads its memory anew, T = 2 two steps of 1/2, so that length and memory are not told "
-        "apart. It costs 3 to 10 % more than T = 2.",
+        "CEM's layers used twice, and with two steps inside, each at its own best rate. A layer used twice takes "
+        "two steps of size 1 and reads its memory anew; T = 2 takes two steps of 1/2. So length and memory are not "
+        "told apart. Using a layer twice costs 3 to 10 % more than T = 2.",
         "compare with the layer used twice before you credit the fixed memory",
         _tuned(results, Expectation("T = 2, eta 1/2", "better", "T = 1, twice")),
         _SECOND_STEP,
@@ -384,7 +383,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "A full CEM model can match its Llama baseline.",
         "loss(full CEM) / loss(Llama) within the margin of equivalence, or below it",
         "Not seen at 0.13M parameters, where it was tried at T = 2 only, by the recipe that 18-depth-two-language "
-        'excludes. The sentence says "can", of models of about a hundred million parameters.',
+        'excludes. The sentence says "can", about models of around a hundred million parameters.',
         "at small scales expect a gap",
         [],
         f"{_LANGUAGE} learning-rate",
@@ -394,7 +393,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         arxiv("appendix, a model of 256M parameters"),
         "The advantage of full CEM is also there at 256M parameters.",
         "loss(full CEM, 256M) < loss(Llama, 256M)",
-        "The draft goes to 162M. No study here comes near either.",
+        "The draft goes up to 162M. No study here comes near either size.",
         "ask for the table before you extrapolate",
         [],
         "",
@@ -404,7 +403,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 2.3", "could provide a new dimension for test-time scaling, which we leave for future work"),
         "One model whose number of steps is chosen at test time is as good as one trained for each number.",
         "loss(T drawn in training, T' steps) / loss(T = T') within the margin of equivalence, T' = 1, 2, 4, 8",
-        "CEM MLPs on a hidden Markov model, their steps summing to 1. More steps at test time buy little: most of "
+        "CEM MLPs on a hidden Markov model, with steps that sum to 1. More steps at test time gain little: most of "
         "the gain is there with three.",
         "draw T in training and let the steps sum to 1",
         [
@@ -420,9 +419,9 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 4.2", "has unstable performance and leads to OOM for larger model sizes we tested"),
         "Training with three or more recursion steps is unstable, and runs out of memory.",
         "T >= 3: the loss diverges or spikes",
-        "Not seen where we trained deeper: CEM MLPs of 0.08M parameters at T = 4 and 8 (the dial), full CEM at T = "
-        "3 (the smoke run) and regressors at T = 8 kept finite losses. None is the paper's case. The memory of T "
-        "steps is a matter of implementation: keys are shared, and steps can be recomputed.",
+        "Not seen where we trained deeper: CEM MLPs of 0.08M parameters at T = 4 and 8 (the dial), full CEM at T = 3 "
+        "(the smoke run) and regressors at T = 8 kept finite losses. None is the paper's case. The memory of T steps "
+        "depends on the implementation: keys are shared, and steps can be recomputed.",
         "recompute the steps in the backward pass; put RMSNorm inside (7-norm-monotone, §17)",
         [],
         f"{_LANGUAGE} recursion --size 86M",
@@ -434,10 +433,11 @@ def _language_claims(results: Results) -> Iterator[Claim]:
             "We found that these models successfully trained, but with worse performance than ignoring the sign.",
             "sentence",
         ),
-        "Models whose gates' signs are moved inside the activation train, but worse than those that ignore the sign.",
+        "Models with the gates' signs moved inside the activation train, but are worse than those that ignore the "
+        "sign.",
         "loss(sign moved) > loss(CEM MLP)",
-        "CEM MLPs, both tuned by themselves; gradients pass through the signs as through the identity. What is known "
-        "of their energy stands in 10-convex to 10-cccp.",
+        "CEM MLPs, each tuned by itself; gradients pass through the signs as through the identity. 10-convex to "
+        "10-cccp say what is known of their energy.",
         "only a monotone activation keeps their promise of descent",
         _tuned(results, Expectation("T = 1, signs moved", "worse", "T = 1"), layers=("mlp",)),
         _SECOND_STEP,
