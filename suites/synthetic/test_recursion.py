@@ -329,7 +329,7 @@ def test_an_estimate_counts_trainings_and_trains_nothing(capsys: pytest.CaptureF
 def test_the_page_of_one_model_for_all_depths_begins_with_that_model() -> None:
     drawn = FAMILIES["drawn"].contenders((1, 2))[0]
     page = page_of({**content_of(rows_of({cem((1,))[0]: 1.0, drawn: 0.9})), "statements": []})
-    assert str(page.blocks[0]).startswith("**On rbf, the best of the models for all T (*T drawn*) has an error of")
+    assert str(page.blocks[0]).startswith("- **rbf.** The best of the models for all T (*T drawn*) has an error of")
 
 
 def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:
@@ -568,10 +568,11 @@ def test_the_page_says_what_may_be_one_of_training_and_what_other_models_do() ->
     ridge["rmse"]["mean"] = 0.01
     found["made_by"]["configuration"] |= {"recipe": {"steps": 100}, "rates": [], "tuning": 2}
     failed["runs"][0]["best_step"] = 90
-    told = str(page_of({**found, "statements": []}).blocks[0]).replace("\n", " ")
+    of_models, of_training = page_of({**found, "statements": []}).blocks[:2]
+    told = f"{of_models} {of_training}".replace("\n  ", " ").replace("\n", " ")
     for words in (
-        r"On rbf, of the other models better or worse than T = 1, these differ most: \*CEM, T layers, T = 2\*: 0\.70",
-        r"On rbf, baselines with a smaller mean RMSE than the best model \(0\.\d+\): ridge \(0\.010\)",
+        r"Other models that differ most from T = 1: \*CEM, T layers, T = 2\*: 0\.70",
+        r"Baselines with a smaller mean RMSE than the best model \(0\.\d+\): ridge \(0\.010\)",
         r"Each of the 3 learning rates was found between two worse ones, on 2 of the 8 functions\.",
         r"Trainings that ended far above the others of their model: 2 of 8 of \*CEM, T = 2\* \(rbf\)\.",
         r"23 of 24 models still improved when training ended\.",

@@ -144,6 +144,6 @@ def ratio_dots(pairs: Sequence[Compared], base: Hashable) -> list[Picture]:
     return [Picture("ratios", "Ratios of bits between rows; small dots are single seeds", chart)] if groups else []
 
 
-def paragraph(sentences: Iterable[str]) -> str:
-    """Sentences as one paragraph, in lines of `WIDTH`."""
-    return textwrap.fill(" ".join(sentences).strip(), WIDTH, break_on_hyphens=False)
+def paragraph(sentences: Iterable[str], indent: str = "") -> str:
+    """Sentences as one paragraph, in lines of `WIDTH`; the lines after the first are indented."""
+    return textwrap.fill(" ".join(sentences).strip(), WIDTH, subsequent_indent=indent, break_on_hyphens=False)

@@ -52,30 +52,35 @@ def headline(content: Content) -> str:
     told_of: list[str] = []
     said = ""
     for prior, rows in named(content).items():
-        deeper = sorted(
-            (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
-            key=lambda row: row["deeper"]["ratio"]["mean"],
-        )
-        told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
-        parts = [
-            f"{shown_ratio(Ratio(**row['deeper']['ratio']), 2)} at T = {row['depth']},"
-            f" {verdict(row['deeper'], _noun(content))}"
-            for row in told
-        ]
-        if told:
-            ratio = f", CEM's RMSE divided by that at T = {shallowest(rows)}"
-            told_of.append(f"On {prior}{ratio * (ratio != said)}: {'; '.join(parts)}")
+        ratio, _, depths = of_steps(content, rows).partition(": ")
+        if depths:
+            told_of.append(f"On {prior}{f', {ratio}' * (ratio != said)}: {depths}")
             said = ratio
     if not told_of:
         return "Plain CEM was not compared at several depths"
     return ". ".join(told_of) + "; one learning rate was tried" * _only(content)
 
 
+def of_steps(content: Content, rows: Sequence[Row]) -> str:
+    """What a prior's `headline` says; nothing where plain CEM has one depth."""
+    deeper = sorted(
+        (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
+        key=lambda row: row["deeper"]["ratio"]["mean"],
+    )
+    told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
+    parts = [
+        f"{shown_ratio(Ratio(**row['deeper']['ratio']), 2)} at T = {row['depth']},"
+        f" {verdict(row['deeper'], _noun(content))}"
+        for row in told
+    ]
+    return f"CEM's RMSE divided by that at T = {shallowest(rows)}: {'; '.join(parts)}" if told else ""
+
+
 def of_rates(content: Content) -> str:
-    """One sentence on where the best learning rates lie; nothing of one rate that was given."""
+    """One sentence on where the best learning rates lie."""
     trained = [row for row in content["rows"] if row["contender"]]
     if _only(content):
-        return ""
+        return "One learning rate was tried."
     edges = [f"{row['name']} ({prior})" for prior, rows in named(content).items() for row in rows if row["at_edge"]]
     if edges:
         return f"At an edge of the learning rates tried: {', '.join(edges)}."
@@ -84,32 +89,29 @@ def of_rates(content: Content) -> str:
     return f"Each of the {len(trained)} learning rates was found between two worse ones{some}."
 
 
-def of_others(content: Content) -> Iterator[str]:
-    """For each prior the largest differences of other families that a test decides, and what beats all models."""
-    for prior, rows in named(content).items():
-        models = families(rows)
-        decided = [
-            max(sure, key=_distance)
-            for name, members in models.items()
-            if name != Family.CEM
-            and (sure := [r for r in members if r["deeper"] and verdict(r["deeper"]) in ("better", "worse")])
-        ]
-        told = [
-            f"*{row['name']}*: {shown_ratio(Ratio(**row['deeper']['ratio']), 2)}"
-            for row in sorted(decided, key=_distance, reverse=True)[:_MOST_TOLD]
-        ]
-        if told:
-            decided_of = f"the other models better or worse than T = {shallowest(rows)}"
-            yield f"On {prior}, of {decided_of}, these differ most: {', '.join(told)}."
-        least = min((row["rmse"]["mean"] for members in models.values() for row in members), default=0.0)
-        ahead = [
-            f"{row['name']} ({row['rmse']['mean']:.3f})"
-            for row in rows
-            if row["contender"] is None and not is_floor(row) and row["rmse"] and row["rmse"]["mean"] < least
-        ]
-        if ahead:
-            best = f"the best model ({least:.3f})"
-            yield f"On {prior}, baselines with a smaller mean RMSE than {best}: {', '.join(ahead)}."
+def of_others(rows: Sequence[Row]) -> Iterator[str]:
+    """The largest differences of a prior's other families that a test decides, and what beats all models."""
+    models = families(rows)
+    decided = [
+        max(sure, key=_distance)
+        for name, members in models.items()
+        if name != Family.CEM
+        and (sure := [r for r in members if r["deeper"] and verdict(r["deeper"]) in ("better", "worse")])
+    ]
+    told = [
+        f"*{row['name']}*: {shown_ratio(Ratio(**row['deeper']['ratio']), 2)}"
+        for row in sorted(decided, key=_distance, reverse=True)[:_MOST_TOLD]
+    ]
+    if told:
+        yield f"Other models that differ most from T = {shallowest(rows)}: {', '.join(told)}"
+    least = min((row["rmse"]["mean"] for members in models.values() for row in members), default=0.0)
+    ahead = [
+        f"{row['name']} ({row['rmse']['mean']:.3f})"
+        for row in rows
+        if row["contender"] is None and not is_floor(row) and row["rmse"] and row["rmse"]["mean"] < least
+    ]
+    if ahead:
+        yield f"Baselines with a smaller mean RMSE than the best model ({least:.3f}): {', '.join(ahead)}"
 
 
 def _distance(row: Row) -> float:
@@ -132,18 +134,18 @@ def of_trainings(content: Content) -> Iterator[str]:
         yield f"{sum(ends)} of {len(ends)} models still improved when training ended."
 
 
-def of_drawn(content: Content) -> Iterator[str]:
-    """For each prior the best of the models for all T, beside those for one T; nothing without such a model."""
-    for prior, rows in named(content).items():
-        drawn = [(name, at) for name, row in drawn_models(rows).items() if (at := at_depths(row))]
-        own = [row["rmse"]["mean"] for row in by_depth(rows).values()]
-        if drawn and own:
-            name, at = min(drawn, key=lambda pair: min(pair[1].values()))
-            T = min(at, key=lambda T: at[T])
-            yield (
-                f"On {prior}, the best of the models for all T (*{name}*) has an error of {at[T]:.3f} with {T}"
-                f" steps and {at.get(_LAST, math.inf):.3f} with {_LAST}; the best model for one T has {min(own):.3f}."
-            )
+def of_drawn(rows: Sequence[Row]) -> str:
+    """The best of a prior's models for all T, beside those for one T; nothing without such a model."""
+    drawn = [(name, at) for name, row in drawn_models(rows).items() if (at := at_depths(row))]
+    own = [row["rmse"]["mean"] for row in by_depth(rows).values()]
+    if not (drawn and own):
+        return ""
+    name, at = min(drawn, key=lambda pair: min(pair[1].values()))
+    T = min(at, key=lambda T: at[T])
+    return (
+        f"The best of the models for all T (*{name}*) has an error of {at[T]:.3f} with {T} steps and"
+        f" {at.get(_LAST, math.inf):.3f} with {_LAST}; the best model for one T has {min(own):.3f}"
+    )
 
 
 def verdict(comparison: Mapping[str, Any], noun: str = "functions") -> str:
