@@ -1,10 +1,10 @@
-"""cemverify tells you whether an implementation of energy-based Transformer layers is right, and shows the evidence.
+"""cemverify tells you whether an implementation of energy-based Transformer layers is correct, and shows why.
 
     from cemverify import implementation, check_implementation
 
     records = check_implementation(implementation(attention=my_attention, not_offered=("diagonal", ...)))
 
-`cemverify check module:attribute` does the same from a shell, in processes that may crash or hang.
+`cemverify check module:attribute` does the same from a shell, in worker processes, which may crash or hang.
 """
 
 from __future__ import annotations

@@ -50,23 +50,23 @@ def check_implementation(
 ) -> Results:
     """Tests an implementation and returns one record per property, in catalogue order.
 
-    Print the results for the report of a run, or one of the records for its case.
+    `print` shows the results as the report of the run, and one record as its case.
 
     Args:
-        implementation: one, or an object with its functions as attributes, which runs in this process; or a
-            "module:attribute" name, which runs in worker processes, where it may hang or crash.
+        implementation: one, or an object with its functions as attributes: it runs in this process. Or a name,
+            "module:attribute": it runs in worker processes, where it may hang or crash.
         properties: ids, prefixes or patterns; all properties if empty.
         properties_from: files or modules with properties of your own, which are tested too (see `layer_property`).
         examples, seed, device: as for `cemverify check`.
-        timeout: seconds after which a call counts as hung; used for a name only.
-        catalogue: a version of the catalogue, "2026.11"; records of properties that came later are marked by
-            `newer_than`.
-        first: end at the first violation; `Results.finished.unasked` has the ids of what was not asked.
+        timeout: seconds after which a call counts as hung; used only if `implementation` is a name.
+        catalogue: a version of the catalogue, "2026.11"; records of properties that came later have `newer_than`
+            set.
+        first: end at the first violation; `Results.finished.unasked` has the ids of the properties not tested.
 
     Raises:
-        LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
+        LoadError: `implementation` is none or cannot be loaded, or a file of properties cannot be loaded.
         ValueError: a pattern matches nothing, or examples is less than 1.
-        UsageError: there is no such catalogue here.
+        UsageError: this installation does not know the catalogue.
     """
     pinned = None if catalogue is None else check_version(catalogue)
     effort = Effort(examples, seed, timeout=timeout, device=device)
@@ -87,7 +87,7 @@ def check_implementation(
 
 
 class Results(list[Record]):
-    """The records of a run, in catalogue order; printed, they are its report.
+    """The records of a run, in catalogue order; `print` shows them as its report.
 
     Attributes:
         finished: the run. diagnosis: why something is violated; None if nothing is.
@@ -116,7 +116,7 @@ class Results(list[Record]):
 
 @contextmanager
 def _in_a_sentence() -> Iterator[None]:
-    """Turns what is refused into an error that pytest prints without a traceback, and once for all xdist workers."""
+    """Turns a refusal into an error that pytest prints without a traceback, and once for all xdist workers."""
     import pytest
 
     try:
@@ -144,24 +144,24 @@ def parametrize_with_properties(
         @parametrize_with_properties(my_implementation)
         def test_cem(check): check()
 
-    A violation fails with the smallest counterexample, the place and the command that asks it again. Of several with
-    one cause, only the first in a process says all of it. A property that could not be judged fails too; `pytest -x`
-    ends at the first failure.
-    A feature that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its
-    reason, and so is a violation of a property that is newer than the pinned catalogue.
+    A violation fails with the smallest counterexample, the place and the command that repeats it. If several have
+    one cause, only the first in a process prints all of this. A property that could not be judged fails too;
+    `pytest -x` ends at the first failure.
+    A property that needs an absent feature is skipped with its reason. A known violation is an expected failure
+    (xfail) with its reason, and so is a violation of a property that is newer than the pinned catalogue.
     An entry that has expired, or whose property holds again, fails.
 
     Args:
-        implementation: as for `check_implementation`; it always runs in the process of the test.
+        implementation: as for `check_implementation`, but it always runs in the process of the test.
         properties, properties_from, examples, seed, device: as for `cemverify check`.
         known: a file of known violations; `implementation` must then be a name, as in the file.
-        catalogue: the version of the catalogue to enforce, "2026.11"; all of it if None.
+        catalogue: the version of the catalogue to enforce, "2026.11"; None enforces every property.
         save_counterexamples: a folder, as for `cemverify check`; `implementation` must then be a name.
 
     Raises:
-        LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
+        LoadError: `implementation` is none or cannot be loaded, or a file of properties cannot be loaded.
         ValueError: a pattern matches nothing, the file of known violations is invalid, or a name is needed.
-        ResultError: that file cannot be read. UsageError: there is no such catalogue here.
+        ResultError: that file cannot be read. UsageError: this installation does not know the catalogue.
     """
     import pytest
 
@@ -218,7 +218,7 @@ class UnderTest:
     violated: dict[str, Record] = field(default_factory=dict)  # what has failed in this process, by id
 
     def failure(self, record: Record) -> str:
-        """What the test of a violated property says, whose case is saved."""
+        """What the test of a violated property prints; its case is saved."""
         self.violated[record.id] = record
         options = self.effort.options if self.name else None
         records = list(self.violated.values())

@@ -1,10 +1,10 @@
-"""The libraries whose arrays an implementation may take, and all that has to be known of each.
+"""The libraries whose arrays an implementation may take, and all that the verifier must know about each.
 
-JAX is an extra. It is imported when something is asked of `JAX`, and by nothing else: an implementation in torch is
-judged in processes that never load it.
+JAX is an optional extra. It is imported only when `JAX` is used: an implementation in torch is judged in processes
+that never load it.
 
-JAX differentiates and maps functions, where torch records what is done to arrays; and it compiles every function for
-every shape, which takes long. So it is asked for few shapes (`compiles`), and functions are compiled once.
+JAX differentiates and maps functions, whereas torch records operations on arrays. JAX also compiles every function
+for every shape, which is slow. So few shapes are tested (`compiles`), and functions are compiled once.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ArrayName = Literal["torch", "numpy", "jax"]
 Function = Callable[..., Any]
 Named = dict[str, Any]  # arrays, by name
 
-# The judge's own derivatives of tiny arrays are quick however they are compiled; what a layer computes is compiled as
-# its author would have it.
+# The verifier's own derivatives of tiny arrays are quick however they are compiled; a layer's functions are compiled
+# as its author would compile them.
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class ArrayKind(ABC):
-    """What the verifier has to know of a library of arrays."""
+    """What the verifier must know about a library of arrays."""
 
     name: ClassVar[ArrayName]  # as declarations give it
     # the features that no code with such arrays has, each with a reason
@@ -63,7 +63,7 @@ class ArrayKind(ABC):
         """An array with the numbers and the dtype of a tensor on the CPU, in memory of its own.
 
         Args:
-            device: where torch's arrays shall be. Strides are kept where arrays have them, so views stay views.
+            device: where torch's arrays are put. Strides are kept if arrays have them, so views stay views.
         """
 
     @abstractmethod
@@ -75,21 +75,21 @@ class ArrayKind(ABC):
         """Arrays of this kind, one after the other along an axis."""
 
     def argument(self, tensor: Tensor, device: str = "cpu") -> Any:
-        """A fresh array as the argument of a function that `called` calls: in JAX, NumPy's are taken faster."""
+        """A fresh array as the argument of a function that `called` calls: JAX takes NumPy's faster."""
         return self.fresh(tensor, device)
 
     def exact(self) -> AbstractContextManager[Any]:
-        """Within, arrays may be of 64 bits, where a setting of the library decides that."""
+        """A context in which arrays may have 64 bits, if a setting of the library decides that."""
         return nullcontext()
 
     # --- calls ------------------------------------------------------------------------------------------
 
     def has_deleted(self, arrays: Iterable[Any]) -> bool:  # noqa: ARG002 - JAX alone deletes arrays that are in use
-        """Whether one of these holds no numbers any more."""
+        """Whether one of these no longer holds numbers."""
         return False
 
     def called(self, function: Function, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
-        """A call; compiled where every operation would be otherwise, unless that is impossible."""
+        """A call; compiled if otherwise each operation would be, unless that is impossible."""
         return function(*arguments, **(named or {}))
 
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:
@@ -109,7 +109,7 @@ class ArrayKind(ABC):
         raise NotImplementedError(self.lacks["vmap"])
 
     def mapped_once(self, function: Function) -> Function:
-        """The function mapped over all arguments, and compiled where each operation would be compiled otherwise."""
+        """The function mapped over all arguments, and compiled if otherwise each operation would be."""
         return self.mapped(function)
 
     def unrecorded(self, function: Function) -> Function:
@@ -160,7 +160,7 @@ class _Torch(ArrayKind):
         return torch.cat(list(arrays), axis)
 
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:
-        torch.compiler.reset()  # or what was compiled before would count against its limit of recompilations
+        torch.compiler.reset()  # otherwise earlier compilations would count against its limit of recompilations
         return torch.compile(function, backend=inductor_without_code if lowered else "eager", dynamic=False)
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
@@ -258,7 +258,7 @@ class _Jax(ArrayKind):
                 jax.config.update(name, value)
 
     def exact(self) -> AbstractContextManager[Any]:
-        """Enables 64-bit arrays, which JAX would round to float32, and restores the setting; gives the module."""
+        """Enables 64-bit arrays, which JAX would round to float32, and restores the setting; yields the module."""
         return self._configured(jax_enable_x64=True)
 
     def narrow(self) -> AbstractContextManager[Any]:
@@ -281,7 +281,7 @@ class _Jax(ArrayKind):
         return compiled
 
     def compiled_quickly(self, function: Function) -> Function:
-        """A function of the judge's own, compiled for each shape without LLVM's costly optimisations."""
+        """A function of the verifier's own, compiled for each shape without LLVM's costly optimisations."""
         compiled: Function = _jax().jit(function, compiler_options=_QUICKLY)
         return compiled
 
@@ -336,12 +336,12 @@ ARRAY_KINDS: Mapping[str, ArrayKind] = MappingProxyType({kind.name: kind for kin
 
 
 def all_finite(array: Tensor) -> bool:
-    """Whether no number is NaN or infinite. Mostly the sum tells, at a quarter of the time; but it may overflow."""
+    """Whether no number is NaN or infinite. Mostly the sum tells, in a quarter of the time; but it may overflow."""
     return math.isfinite(array.detach().sum()) or bool(array.isfinite().all())
 
 
 def is_jax_array(value: Any) -> bool:
-    """Whether it is an array of JAX, or what stands for one in a trace. It need not tell the truth of itself."""
+    """Whether it is a JAX array, or stands for one in a trace. What it says of itself may be untrue."""
     jax = sys.modules.get("jax")
     return jax is not None and (type(value) is _type_of_jax() or issubclass(type(value), jax.core.Tracer))
 
@@ -363,7 +363,7 @@ def _type_of_jax() -> type:
     return type(_jax().numpy.zeros(()))
 
 
-# What is compiled is kept for each function: JAX compiles anew what it does not know to be the same.
+# The compiled form of each function is kept, because JAX compiles a new function object anew.
 
 
 @lru_cache(maxsize=16)

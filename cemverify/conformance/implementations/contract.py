@@ -44,7 +44,7 @@ class Implementation:
     """An implementation of CEM layers.
 
     Attributes:
-        functions: the functions of FUNCTIONS that it has, and prefill.
+        functions: those of FUNCTIONS that it has, and prefill.
         not_offered: the features that it declares absent, each with a reason.
         arrays: the kind of arrays that it takes and returns.
     """
@@ -88,13 +88,13 @@ def implementation(
 
     `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference. Attention is always causal, and
     `config.temperature` is always a number. The weights of a block are named "attention.W_Q", "mlp.V" and so on. A
-    function that is left out counts as not offered; `decode` is then made of `prefill`, if that is given.
+    function that is left out counts as not offered, but `decode` is made from `prefill` if that is given.
 
     Args:
         arrays: the kind of arrays that the functions take and return: "torch", "numpy" or "jax".
         not_offered: features that they do not have, such as "diagonal" or "norm:channel"; `cemverify list --features`
             explains them. Every feature that is not named here is tested.
-        offers: features that are tested on request alone: "dtype:float16".
+        offers: features that are tested only on request: "dtype:float16".
 
     Raises:
         ValueError: no function is given, or a feature or kind of array is unknown.
@@ -114,9 +114,9 @@ def implementation(
 
 
 def _token_by_token(prefill: Callable[..., Any], arrays: ArrayName) -> Callable[..., Any]:
-    """decode, of an implementation that has prefill alone."""
+    """`decode` of an implementation that has only `prefill`."""
 
-    @functools.wraps(prefill)  # where it is written
+    @functools.wraps(prefill)  # for its file and line
     def decode(h: Any, weights: Any, config: Any) -> Any:
         cache, rows = None, []
         for i in range(h.shape[1]):
@@ -143,7 +143,7 @@ def load(name: str) -> Subject:
 
 
 def attribute(name: str) -> Any:
-    """What stands under a name (see `naming`).
+    """The object of this name (see `naming`).
 
     Raises:
         LoadError: it cannot be imported, or has no such attribute.
@@ -185,7 +185,7 @@ def module(name: str, wanted: str | None = None) -> ModuleType:
 
 
 def _defined(module: ModuleType) -> tuple[list[str], list[str]]:
-    """The names of the implementations in a module, and of whatever else is its own."""
+    """The names of the implementations in a module, and of whatever else it defines."""
     declared = [name for name, value in vars(module).items() if isinstance(value, Subject)]
     public = {name: v for name, v in vars(module).items() if not (name.startswith("_") or isinstance(v, ModuleType))}
     own = [name for name, v in public.items() if getattr(v, "__module__", module.__name__) == module.__name__]
@@ -193,7 +193,7 @@ def _defined(module: ModuleType) -> tuple[list[str], list[str]]:
 
 
 def as_subject(target: Any, name: str = "the object") -> Subject:
-    """Returns an implementation unchanged, or makes one from an object (a module, an instance) with such attributes.
+    """Returns an implementation as it is, or makes one of an object (a module, an instance) with these attributes.
 
     Raises:
         LoadError: the object has none of the functions of either kind.
@@ -231,7 +231,7 @@ def as_subject(target: Any, name: str = "the object") -> Subject:
 
 
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
-    if arrays not in list(ARRAY_KINDS):  # a list, as what was given need not be hashable
+    if arrays not in list(ARRAY_KINDS):  # a list, because `arrays` need not be hashable
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     kind = ARRAY_KINDS[arrays]
     kind.require()

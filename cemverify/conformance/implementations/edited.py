@@ -1,4 +1,4 @@
-"""Modules with another text than their files have, so that an edit or a fault can be tried without writing it."""
+"""Modules whose text differs from their files', so that an edit or a fault can be tried without writing it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 
 def edited(text: str, *changes: tuple[str, str]) -> str:
-    """The text with other words in the place of some, one change after the other.
+    """The text with the first string of each change replaced by the second, one change after the other.
 
     Raises:
-        ValueError: the words to be replaced do not stand there once.
+        ValueError: a string to be replaced does not occur exactly once.
     """
     for old, new in changes:
         if (places := text.count(old)) != 1:
@@ -87,6 +87,6 @@ def modules_of(files: Mapping[str, str]) -> list[str]:
 
 
 def forget(modules: Iterable[str]) -> None:
-    """Has these modules imported anew when they are asked for next."""
+    """Makes the next import of these modules run them anew."""
     for name in modules:
         sys.modules.pop(name, None)

@@ -5,8 +5,8 @@ is the state itself unless a state map says otherwise, and its step is
 
     x' = x - eta P dE/dg        once, or T times
 
-What the declaration does not mention is tested; what it mentions is tested as declared. A fact that rules a
-property out ("tokens read each other") is counted and printed with its reason, never silently skipped.
+What the declaration does not mention is tested; what it mentions is tested as declared. A property that a declared
+fact rules out ("tokens read each other") is counted and printed with the reason, never skipped silently.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ StepOf = Literal["sum", "mean"]
 Momentum = float | Sequence[float]
 Returns = Literal["difference", "next state"]
 DomainName = Literal["box", "simplex", "sphere", "positive"]
-# of an array: a name, the interval (low, high), a range of whole numbers, or a function that gives the nearest array
+# for an array: a name, an interval (low, high), a range of whole numbers, or a function that gives the nearest array
 Domain = DomainName | tuple[float, float] | range | Callable[..., Any]
-WHOLE = "whole"  # begins the triple that a range is kept as: (WHOLE, lowest, highest)
+WHOLE = "whole"  # a range is stored as the triple (WHOLE, lowest, highest)
 Sampler = Callable[[torch.Generator, tuple[int, ...]], Any]
 Axis = int | str
 Shape = tuple[Axis, ...]
 
 TOKENS = "J"  # the axis of a shape that counts tokens
 _LARGEST = sys.float_info.max
-_LONGEST = 2**31  # numbers along an axis: no array that fits a memory has as many
-_ROUNDED = 1e-5  # of its largest number: how far below zero roundoff of float32 may leave an eigenvalue of P
+_LONGEST = 2**31  # numbers along an axis: more than any array that fits in memory
+_ROUNDED = 1e-5  # how far below zero float32 roundoff may put an eigenvalue of P, relative to P's largest number
 
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
 ONE_AFTER_ANOTHER = ("block", "coordinate")  # steps
@@ -63,40 +63,40 @@ class StatedEnergy:
     """What the numbers that the energy function returns stand for."""
 
     per: Per = "token"  # one value per token (B, J), per sequence (B,), or one scalar for the batch
-    # axes over which it is a mean: what is descended is the sum of what is returned, times their sizes
+    # axes over which it is a mean: the step descends the sum of the returned values, times the sizes of these axes
     mean_over: tuple[MeanOver, ...] = ()
-    step_of: StepOf = "sum"  # "mean" where the mean itself is descended, as it is returned
+    step_of: StepOf = "sum"  # "mean" if the step descends the returned mean itself
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one call does to the state, by the arguments of `energy_layer` that say more of it."""
+    """What one call does to the state; the arguments of `energy_layer` say more."""
 
     # "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does not raise
-    # the energy. "block" sets one array of the state after the other, and "coordinate" one number of its last axis
-    # after the other, to where the energy is least given the others. "equilibrium" returns a state at which the
-    # energy is stationary. "free" claims nothing about the energy
+    # the energy. "block" minimizes the energy in one array of the state after the other, "coordinate" in one number
+    # of its last axis after the other, with the others held fixed. "equilibrium" returns a state at which the energy
+    # is stationary. "free" claims nothing about the energy
     kind: StepKind = "gradient"
     sizes: tuple[float, ...] = (1.0,)  # eta of each of the T steps
-    momentum: tuple[float, ...] = (0.0,)  # mu of each step, of dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
+    momentum: tuple[float, ...] = (0.0,)  # mu of each step: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
     looks_ahead: bool = False  # whether the gradient is taken at x + mu dx(t-1), as Nesterov does
     own_energies: bool = False  # whether each step has an energy of its own, energy(g, m, t)
     preconditioner: Any = None  # P; None is the identity
     returns: Returns = "difference"  # what the update function returns, x' - x or x'
     monotone: bool = False  # whether the whole step, however long, must not raise the energy
     smoothness: float | None = None  # a bound on the Hessian of the energy in x, if one is known
-    # of an equilibrium: the largest gradient that counts as stationary; of a step: how far off its solver may stop
+    # for an equilibrium: the largest gradient that counts as zero; for a step: how far off its solver may stop
     tolerance: float | None = None
     noise: float = 0.0  # sigma
-    # gives the sizes as torch tensors that may record gradients; None where they are plain numbers
+    # returns the sizes as torch tensors, which may record gradients; None if they are plain numbers
     learned: Callable[[], Sequence[torch.Tensor]] | None = None
-    # gives eta from state and memory, if it depends on them; `sizes` are ones then
+    # computes eta from state and memory, if it depends on them; `sizes` are then ones
     varying: Callable[..., Any] | None = None
     # prox(v, eta), the state z at which R(z) + |z - v|^2 / (2 eta) is least
     proximal: Callable[..., Any] | None = None
     penalty: Callable[..., Any] | None = None  # R
     moving: bool = False  # whether P is a function of the state and the gradient
-    order: tuple[Any, ...] = ()  # of blocks, by name, or of coordinates; as they are declared if it is empty
+    order: tuple[Any, ...] = ()  # of the blocks, by name, or of the coordinates; if empty, as declared
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -137,15 +137,15 @@ class EnergyLayer:
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: ArrayName = "torch"
     domain: Domain | Mapping[str, Domain] | None = None
-    # since 1.1, behind the others, which may be given by position
+    # new in 1.1; they come last because the others may be given by position
     batch_invariant: bool = False
     reference: EnergyLayer | None = None
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()
-    # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, and all that a
-    # call sets; the update without a first state, of packed and of padded rows; at multiples of how many tokens a row
-    # may be cut; and loops that differ from the declared one in one thing
+    # of a layer in which every token is a step (see `online`), in order: the arrays of the state that are outputs;
+    # those that are zero before a call; the updates without a first state, of packed and of padded rows; the number
+    # of tokens at whose multiples a row may be cut; loops that differ from the declared one in one thing
     outputs: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
     ways: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)
@@ -154,7 +154,7 @@ class EnergyLayer:
 
     @property
     def domains(self) -> Mapping[str, Domain]:
-        """The domains of the state's arrays, by name; none where a function is given for all of them together."""
+        """The domains of the state's arrays, by name; none if one function is given for all of them together."""
         if self.domain is None or callable(self.domain):
             return {}
         return self.domain if isinstance(self.domain, Mapping) else dict.fromkeys(self.state, self.domain)
@@ -219,76 +219,76 @@ def energy_layer(
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
-    A shape is written without the batch axis, as in a comment: `("J", 8)` is J tokens of dimension 8, (B, J, 8).
-    A letter stands for a size that varies, the same one everywhere; "J" counts tokens. Several arrays are a mapping
-    of shapes, `{"visible": (12,), "hidden": (5,)}`, and come as a named tuple: `x.visible`. Give `dim=D` instead of
-    shapes where both state and memory are ("J", D).
+    A shape is written without the batch axis: `("J", 8)` is J tokens of dimension 8, (B, J, 8). A letter stands for
+    a size that varies, and means the same size everywhere; "J" counts tokens. For several arrays give a mapping of
+    shapes, `{"visible": (12,), "hidden": (5,)}`; the functions get a named tuple: `x.visible`. Give `dim=D` instead
+    of shapes if both state and memory are ("J", D).
 
     Args:
         update: update(x, memory), or update(x) without a memory: what a step adds to x, or the next state.
         energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map. If it has
             a parameter `t`, each of several steps has its own energy, and t counts them from 0.
-        reference: another function like `update` that does the same: updates and gradients are compared with its own.
+        reference: another function that does the same as `update`: updates and gradients are compared with its own.
         dim: D, for state = memory = ("J", D).
-        state, memory: shapes. With state=(...) a memory has to be given, too; memory=None: there is none.
-            memory=PRESENT_STATE: update(x) lets tokens read the present states of the others, and the energy,
-            energy(g, m), is differentiated with m = g held fixed.
+        state, memory: shapes. With state=(...) a memory must be given, too; memory=None means that there is none.
+            memory=PRESENT_STATE means that tokens read the present states of the others in update(x), and that
+            energy(g, m) is differentiated with m = g held fixed.
         energy_per: "token" (B, J), "sequence" (B,) or "batch", a scalar.
-        mean_over: "tokens" and "batch", as far as the returned energy is a mean over them rather than a sum.
-        step_of: "sum" if the step is the gradient of the sum all the same, "mean" if it is that of the mean: in a
-            batch of B a row then moves by one B-th of what it moves by alone.
+        mean_over: "tokens", "batch" or both, if the returned energy is a mean over them rather than a sum.
+        step_of: "sum" if the step still follows the gradient of the sum, "mean" if it follows that of the mean: in
+            a batch of B a row then moves 1/B as far as it moves alone.
         coupled: the energy reads other tokens' states and the update is its gradient in all of them.
-        causal: declare False where tokens read later ones through the memory.
-        conservative: declare False where the update field is not claimed to be a gradient.
+        causal: declare False if tokens read later ones through the memory.
+        conservative: declare False if you do not claim that the update is a gradient field.
         permutable: the tokens may be reordered: the update of reordered tokens is the reordered update.
-        masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor move the others. They
-            keep their places: a row is compared with one without them only where they stand at its end (or, with
-            masked="left", at its beginning), unless `permutable`.
-        state_map: G(x), or G(x, memory). lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or
-            both.
+        masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor affect the others.
+            They keep their places: unless `permutable`, a row is compared with one without them only if they stand
+            at its end (or, with masked="left", at its beginning).
+        state_map: G(x), or G(x, memory). lagrangian: L(x), a value per token or per sequence; G = dL/dx. Give either,
+            or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
         step: "gradient", "proximal", "cccp", "block", "coordinate", "equilibrium" or "free"; see `Step`.
-        order: for step="block" the names of the state's arrays, for step="coordinate" the places of its last axis,
-            as they are set one after the other; as declared without.
-        steps, step_size: T steps of size eta, or of a list of T sizes. Of a learned size give the tensor, () or (T,),
-            or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. Of a
+        order: for step="block" the names of the state's arrays, for step="coordinate" the places of its last axis, in
+            the order in which they are set; without it, as declared.
+        steps, step_size: T steps of size eta, or a list of T sizes. For a learned size give the tensor, () or (T,),
+            or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. For a
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
-            PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
-        momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball). T numbers
-            if it changes. ("nesterov", mu): the gradient is taken where that has been added, as in FISTA.
+            PRESENT_STATE. It returns positive numbers: (), (B,), (B, J) or any other start of the state's shape.
+        momentum: mu, at least 0 and below 1: each step also adds mu times the previous one (heavy ball). Give T
+            numbers if it changes. ("nesterov", mu): the gradient is taken after that is added, as in FISTA.
         preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient, f(x, v) of state and
             gradient or f(x, v, memory), or SOME_POSITIVE_DEFINITE. An array that lets the energy rise is refused.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
             infinite for states that it forbids. Both may take the memory as one more argument.
-            The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
+            The step is x' = prox(x - eta P dE/dg, eta), and it lowers E + R.
         returns: "difference" or "next state".
         monotone: the whole step does not raise the energy, as CCCP claims.
-        smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is held to it.
-        tolerance: for step="equilibrium": how large the gradient may be at the returned state. Two answers to the
-            same question may differ by 16 times as much. For step="gradient": how far each number of the update may
-            be off, where it comes from a solver that stops early.
+        smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is tested with it.
+        tolerance: for step="equilibrium": how large the gradient may be at the returned state. Two results for the
+            same input may differ by 16 times as much. For step="gradient", if a solver that stops early computes
+            the update: how far off each of its numbers may be.
         noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
         batch_invariant: a row's update has the same bits in any batch.
-        shortest: the fewest tokens that it takes.
+        shortest: the fewest tokens that the layer takes.
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
-        working_dtype: "float32" gives it float32 arrays, and the error budgets follow; its weights stay as they are.
+        working_dtype: "float32" gives it float32 arrays and wider error budgets; its weights stay as they are.
         arrays: "torch", "numpy" or "jax": what the functions take and return.
-        not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
-            "dtype:float32", "dtype:bfloat16".
-        offers: what is tested on request alone: "dtype:float16".
+        not_offered: features that it lacks, from: "causality", "autograd", "gradients", "inference", "vmap",
+            "compile", "cuda", "dtype:float32", "dtype:bfloat16".
+        offers: features that are tested only on request: "dtype:float16".
         domain: the states for which it is defined: "box", numbers in [-1, 1]; "simplex", numbers of at least 0 whose
             sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; an interval
-            (low, high), either of which may be infinite; or a function that gives the nearest of them. No other
-            states are asked, and gradients are those along the domain. A mapping gives each of some arrays, of the
-            state and of the memory, its own: `{"k": "sphere", "beta": (0, 2)}`. An array of the memory may have a
-            range, `{"species": range(4)}`: it comes as integers (int64). A parameter may have one, too: no other
-            values of it are tried.
-        draw: a function f(generator, shape) that draws the state, for what no domain describes: atoms that lie apart,
+            (low, high), either of which may be infinite; or a function that returns the nearest such state. No other
+            states are tested, and gradients are taken along the domain. A mapping gives arrays of the state and of
+            the memory domains of their own: `{"k": "sphere", "beta": (0, 2)}`. An array of the memory may have a
+            range, `{"species": range(4)}`: it comes as integers (int64). A parameter may have a domain, too, but no
+            function or range: no other values of it are tried.
+        draw: a function f(generator, shape) that draws states that no domain describes: atoms that lie apart,
             permutations, one-hot rows. `shape` begins with the batch axis, and `generator` is torch's. A mapping
-            draws arrays of the state and of the memory by name: `{"k": f}`.
+            has such functions for arrays of the state and of the memory: `{"k": f}`.
 
     Raises:
-        ValueError: something above contradicts itself or is out of range; the message says what is allowed.
+        ValueError: arguments contradict each other or are out of range; the message says what is allowed.
     """
     if not callable(update) or not all(function is None or callable(function) for function in (energy, reference)):
         raise ValueError("an energy layer's update, energy and reference must be functions")
@@ -326,7 +326,7 @@ def energy_layer(
         callable(preconditioner) and not _takes(preconditioner, 1),
         names_of(order, "order"),
     )
-    # each with the most arguments that it takes without the memory
+    # each with the most arguments that it takes apart from the memory
     maps = (("state map", state_map, 1), ("preconditioner", preconditioner, 2), ("proximal map", proximal, 2),
             ("penalty", penalty, 1))  # fmt: skip
     reads_memory = tuple(
@@ -354,7 +354,7 @@ def energy_layer(
 
 
 def _absent(layer: EnergyLayer) -> dict[str, str]:
-    """Features of the properties that this declaration does not imply, each with the first reason."""
+    """The features that the declaration rules out or does not claim, each with the first reason that applies."""
     step, stated, kind = layer.step, layer.stated, ARRAY_KINDS[layer.arrays]
     tokens, of_tokens = (any(TOKENS in shape for shape in part.values()) for part in (layer.state, layer.memories))
     several, narrow = len(step.sizes) > 1, layer.working_dtype != "float64"
@@ -454,7 +454,7 @@ def shapes_of(declared: Any, name: str) -> Mapping[str, Shape]:
 
 
 def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
-    """P as it is declared, but a list as an array."""
+    """P as declared, with a list made an array."""
     if P is None or isinstance(P, str) or callable(P):
         return P
     widths = {shape[-1] if shape else None for shape in states.values()}
@@ -563,7 +563,7 @@ def _momentum(declared: Any, steps: Any) -> tuple[tuple[float, ...], bool]:
 def _sizes(
     step_size: Any, steps: Any, arrays: str
 ) -> tuple[tuple[float, ...], Callable[[], Sequence[torch.Tensor]] | None]:
-    """The sizes as numbers, and what gives them as tensors if they are learned, which only torch layers can be."""
+    """The sizes as numbers and, if they are learned (in torch layers only), a function that returns tensors."""
     if type(steps) is not int or not 1 <= steps <= _MOST_STEPS:
         allowed = f"must be a whole number from 1 to {_MOST_STEPS:,}, as each step is followed"
         raise ValueError(f"the steps of an energy layer {allowed}, not {steps!r}")
@@ -595,7 +595,7 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
         inspect.signature(function).bind(*range(arguments))
     except TypeError:
         return False
-    except ValueError:  # it has no signature, as functions of libraries may
+    except ValueError:  # it has no signature, like some functions of libraries
         return True
     return True
 
@@ -608,7 +608,7 @@ def _names_a_step(energy: Callable[..., Any]) -> bool:
 
 
 def _orders_all(layer: EnergyLayer) -> bool:
-    """Whether its order names all that is set one after the other once, if that can be named."""
+    """Whether its order names every block or coordinate once, if these have names."""
     step, (*_, size) = layer.step, next(iter(layer.state.values()), (0,)) or (0,)
     numbers = range(size) if step.kind == "coordinate" and isinstance(size, int) else ()
     places: Sequence[Any] = tuple(layer.state) if step.kind == "block" else numbers
@@ -638,7 +638,7 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
 
 
 _OF_STEPS = ("gradient", "proximal", "free")
-_MOST_STEPS = 10_000  # of which a question takes seconds; of more each property would end at its limit
+_MOST_STEPS = 10_000  # with so many, a question takes seconds; with more, each property would reach its time limit
 _FLAGS = ("batch_invariant", "coupled", "causal", "conservative", "permutable", "leak")
 
 
@@ -662,7 +662,7 @@ def _check(layer: EnergyLayer) -> None:
             raise ValueError(f"{name} of an energy layer must be {named}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
     tokens = any(TOKENS in shape for shape in layer.state.values())
-    given = {  # what goes with no proximal map
+    given = {  # what excludes a proximal map
         "step size that depends on the state": step.varying is not None,
         "noise": step.noise > 0,
         "smoothness": step.smoothness is not None,

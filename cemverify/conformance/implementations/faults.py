@@ -49,7 +49,7 @@ _LIBRARIES = tuple(
 
 
 def is_library(path: str) -> bool:
-    """Whether a file belongs to Python, an installed package or cemverify, and so is nobody's implementation."""
+    """Whether a file belongs to Python, an installed package or cemverify, and so to no implementation."""
     return path.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
 
 
@@ -62,7 +62,7 @@ def place(error: BaseException) -> tuple[str, int] | None:
         lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
         own = [(file, line) for file, line in lines if not (file.startswith("<") or is_library(file))]
         return (printable(own[-1][0]), own[-1][1]) if own else None
-    except BaseException:  # it is the implementation's exception, and so are its attributes
+    except BaseException:  # the exception is the implementation's own, and so are its attributes
         return None
 
 
@@ -76,17 +76,17 @@ _UPPER = re.compile(r"[A-Za-z]+(_[A-Za-z]+)?(\.weight)?$")  # what the name of a
 
 
 def undeclared(error: BaseException) -> str | None:
-    """The feature that an exception says is missing, so that the declaration may be wrong; None for others."""
+    """The feature that an exception says is missing, so that the declaration may be wrong; None if it names none."""
     if isinstance(error, KeyError) and (option := [f for f in FEATURES if [f.partition(":")[2]] == list(error.args)]):
         return option[0]
     return "head-dim" if any(phrase in words(error) for phrase in _OTHER_HEADS) else None
 
 
 def advice(error: BaseException, dtype: object, usual: object = "torch.float32") -> str:
-    """What to do about an exception that tells a usual mistake, such as dtypes that met; empty for any other.
+    """What to do about an exception that shows a usual mistake, such as mixed dtypes; empty for any other.
 
     Args:
-        dtype: of the arguments of the call. usual: the default dtype in which it was made.
+        dtype: of the arguments of the call. usual: the default dtype during the call.
     """
     message = words(error)
     if (feature := undeclared(error)) == "head-dim":
@@ -115,7 +115,7 @@ def advice(error: BaseException, dtype: object, usual: object = "torch.float32")
     )
 
 
-# What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.
+# What a library says if it has no kernel for a dtype, or no rule for a transform: a missing feature, not a mistake.
 _NO_KERNEL = re.compile(
     r"not implemented for '(BFloat16|Half|Float)'|[Uu]nsupported dtype (bfloat16|float16|float32)\b"
 )
@@ -126,11 +126,11 @@ _NO_RULE = {
 
 
 def lacking(error: BaseException, dtype: object) -> str | None:
-    """The feature that a library does not have, if an exception says that it has not; None for any other.
+    """The feature that a library lacks, if an exception says so; None for any other.
 
     Args:
-        dtype: of the arguments of the call: a kernel that is missing for another one is the implementation's doing,
-            and so is a transform that the implementation itself uses.
+        dtype: of the arguments of the call. If a kernel for another dtype is missing, the implementation caused it,
+            and likewise if it used the transform itself.
     """
     message = words(error)
     if kernel := _NO_KERNEL.search(message):
@@ -142,7 +142,7 @@ def lacking(error: BaseException, dtype: object) -> str | None:
 
 
 def _was_mapped(error: BaseException) -> bool:
-    """Whether the call was mapped, and not only something inside of it: the mapping came before its own code."""
+    """Whether the call itself was mapped, not only something inside it: the mapping came before its own code."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     before = itertools.takewhile(is_library, files)
     return any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before)
@@ -163,11 +163,11 @@ class Fault(Exception):
     """A call returned nothing that could be compared; the message is one sentence.
 
     Attributes:
-        cause: the kind of fault, as it is written to result files: the words of its name.
+        cause: the kind of fault, as it is written to result files: the words of the class name.
         of: the function of an energy layer that was called, if it is one of `FURTHER`.
         at: the file and line of the implementation at which it raised, if there is one.
-        declaration: whether what is declared may be wrong, and not the code.
-        case: the question as it was asked, where it was drawn otherwise.
+        declaration: whether the declaration may be wrong, and not the code.
+        case: the question that was asked, if another one was drawn.
     """
 
     cause = "fault"
@@ -183,7 +183,7 @@ class Fault(Exception):
         return f"{self.of}: {super().__str__()}" if self.of else super().__str__()
 
     def described(self) -> dict[str, Any]:
-        """All of it but the question, in plain values."""
+        """All of it except the case, in plain values."""
         file, line = self.at or ("", 0)
         return {
             "fault": self.cause,
@@ -196,7 +196,7 @@ class Fault(Exception):
 
 
 def fault_of(described: Mapping[str, Any]) -> Fault:
-    """A fault from what describes it, which may be of any type and size."""
+    """A fault from its description, whose values may be of any type and size."""
     fault = FAULTS.get(str(described.get("fault")), Fault)(printable(str(described.get("text"))))
     of, file, line = (described.get(name) for name in ("of", "file", "line"))
     fault.of = str(of) if of in FURTHER else ""
@@ -227,7 +227,7 @@ class NotAnArray(Fault):
 
 
 class WrongShape(Fault):
-    """The implementation returned an array of another shape than the one that is due."""
+    """The implementation returned an array of the wrong shape."""
 
 
 class NotFinite(Fault):
@@ -247,14 +247,14 @@ class Tampered(Fault):
 
 
 class Deleted(Fault):
-    """A call deleted an array that it was given, as JAX does with those that are donated."""
+    """A call deleted an array that it was given, as JAX does with donated ones."""
 
 
 class Crashed(Fault):
     """The implementation ended its process during a call."""
 
 
-# the functions of an energy layer beside its update, as faults and causes name them
+# the functions of an energy layer besides its update, as faults and causes name them
 FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain",
            "sampler", "reference")  # fmt: skip
 _KINDS: Sequence[type[Fault]] = (*Fault.__subclasses__(), Unsupported)
@@ -262,4 +262,4 @@ FAULTS: Mapping[str, type[Fault]] = {kind.cause: kind for kind in _KINDS}
 
 
 class Discard(Exception):
-    """A case is outside a property's premise, or too ill-conditioned to judge. It is counted and never passes."""
+    """A case is outside a property's premise, or too ill-conditioned to judge. It is counted, but never as a pass."""

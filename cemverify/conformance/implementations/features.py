@@ -14,11 +14,11 @@ FUNCTIONS: Mapping[str, str] = {
     "mlp_energy": "mlp_energy(x, h, weights, config): the MLP's energy at each token, (B, J)",
 }
 
-# beside them, a function that answers with two things
+# none of these, because it returns two things
 PREFILL = "prefill"
 _PREFILL = "prefill(h, cache, weights, config): attention of h after the tokens in the cache, and the next cache"
 
-# by name: the shape in the letters D, K, R, M and r, the option that brings it, and what it is
+# by name: the shape in the letters D, K, R, M and r, the option that needs it, and what it is
 WEIGHTS: Mapping[str, tuple[str, str, str]] = {
     "W_Q": ("(K, R, D)", "attention", "query projection; its transpose is the output projection"),
     "W_K": ("(K, R, D)", "attention", "key projection; keys are the values too"),
@@ -111,17 +111,17 @@ FEATURES: Mapping[str, str] = {
 
 
 def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
-    """What an argument was given that takes several names; a ValueError for one name, or a thing without members."""
+    """The value of an argument that takes several names; a ValueError for one name, or for what is not iterable."""
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise ValueError(f"{argument} must be a collection of names: write ({declared!r},)")
     return tuple(declared)
 
 
 def unclaimed(offers: Any) -> dict[str, str]:
-    """A reason for each feature on request that nobody asks for.
+    """A reason for each feature that is tested on request and was not requested.
 
     Raises:
-        ValueError: a name in `offers` is none of them.
+        ValueError: a name in `offers` is no such feature.
     """
     offered = names_of(offers, "offers")
     if strange := [name for name in offered if name not in ON_REQUEST]:

@@ -39,7 +39,7 @@ def implementation_from_modules(
             `not_offered` contains "start". The module is put into eval mode and converted to the dtype of x, float64
             unless --dtype says otherwise; tensors that are neither parameters nor buffers stay as they are.
         block: builds a block from a BlockConfig; its forward takes `(h)`. Its weights are named "attention.W_Q",
-            "mlp.V" and so on, in names too.
+            "mlp.V" and so on, also in `names`.
         prefill: builds attention whose forward takes `(h, cache)` and returns the output and the cache.
         names: for a weight of the contract, the name of the module's parameter, or several names that each get a copy
             (tied weights that the module stores separately). A weight that is not listed keeps its name. It is
@@ -51,7 +51,7 @@ def implementation_from_modules(
         not_offered: as for `cemverify.implementation`; "gradients" and "vmap" are implied because weights are copied.
 
     Raises:
-        ValueError: as for `cemverify.implementation`, or a name is not a weight of the contract, or no slice.
+        ValueError: as for `cemverify.implementation`, or `names` has an unknown weight or a bad slice.
     """
     builders = {"attention": attention, "mlp": mlp, "block": block, "prefill": prefill}
     for name, build in builders.items():
@@ -82,13 +82,13 @@ def implementation_from_modules(
 def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Iterator[Callable[[], list[str]]]:
     """A context in which modules are in eval mode: those behind functions, and any other when it is called.
 
-    It gives what tells, as phrases, which of these parameters, and of what a checkpoint holds of the modules, has
-    other numbers than before. A module that is called may be one into which parameters are put for the call, so it is
-    compared as it is left. A buffer that got another shape is a cache that grew.
+    It yields a function that names, as phrases, the parameters and the entries of the modules' state dicts whose
+    numbers have changed. Parameters may be put into a module for one call, so a module that is called is compared
+    before and after that call. A buffer with a new shape is a cache that grew; it does not count.
     """
     modes: dict[nn.Module, bool] = {}
     held = list(_modules_behind(functions))
-    called: dict[nn.Module, dict[str, Tensor]] = {}  # the outermost one that is being called
+    called: dict[nn.Module, dict[str, Tensor]] = {}  # the outermost module that is being called
     changed: list[str] = []
 
     def evaluating(module: nn.Module) -> None:
@@ -138,7 +138,7 @@ def _copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _other(now: Mapping[str, Any], was: Mapping[str, Tensor]) -> Iterator[str]:
-    """The names of tensors that have other numbers than they had."""
+    """The names of tensors whose numbers have changed."""
     for name, before in was.items():
         after = now.get(name, before)
         if after.shape == before.shape and not torch.equal(after.nan_to_num(), before.nan_to_num()):

@@ -11,7 +11,7 @@ from cemverify.conformance.implementations.faults import NotAnArray, WrongShape
 
 
 def packed(arrays: Mapping[str, Any], kind: str) -> Any:
-    """One array as such, several as a named tuple, which torch and JAX both take apart."""
+    """One array as it is, several as a named tuple, which torch and JAX both take apart."""
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     return _tuple_of(kind, tuple(arrays))(*arrays.values())
@@ -24,7 +24,7 @@ def unpacked(returned: Any, like: Mapping[str, Any]) -> list[Any]:
     """The arrays of an answer, in the order of the declared names.
 
     Raises:
-        NotAnArray: there are others, or another number of them.
+        NotAnArray: their names or their number differ.
     """
     if isinstance(returned, Mapping):
         if set(returned) != set(like):
@@ -40,7 +40,7 @@ def unpacked(returned: Any, like: Mapping[str, Any]) -> list[Any]:
 
 
 def like_the_state(size: Any, state: Any) -> Any:
-    """A step size with as many axes as the state has: its own are the state's first ones.
+    """A step size with axes added until it has as many as the state; its own must be the state's first ones.
 
     Raises:
         WrongShape: they are not.

@@ -1,12 +1,12 @@
-"""How what is to be judged is named, and what is said of a name under which there is nothing.
+"""The names of what is to be judged, and the messages for names of nothing.
 
     mypkg.cem:implementation       a module and an attribute; the module may lie in the current folder
     mypkg/cem.py:implementation    the same, as a file
     reference                      an installed entry point of the group "cemverify.implementations"
 
-Nothing is imported here, torch least of all, so a slip of the pen is answered at once. A module may do much when it
-is imported, so `settled` refuses only what is certainly not there; `contract.attribute` imports the module and has
-the last word, in the same sentences.
+Nothing is imported here, least of all torch, so a typo is reported at once. A module may do anything when it is
+imported, so `settled` refuses only what is certainly not there; `contract.attribute` imports the module and decides,
+with the same messages.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cemverify.processes.inputs import read_bytes
 
 ENTRY_POINTS = "cemverify.implementations"
 
-# How implementations are made: a module that calls one of these says under which name its own is found.
+# The functions that make implementations: what a module assigns their results to is the name of one.
 MAKERS = ("implementation", "energy_layer", "implementation_from_modules")
 
 _MOST = 6  # names that a sentence lists
-# What could bind names that stand nowhere in a module's text.
+# What could bind names that do not appear in a module's text.
 _DYNAMIC = {"__getattr__", "__dict__", "globals", "locals", "vars", "exec", "eval", "setattr", "modules"}
 
 
@@ -62,7 +62,7 @@ def parts(name: str) -> tuple[str, str]:
 
 
 def module_name(name: str) -> str:
-    """The dotted name of a module that is given so, or as a file."""
+    """The dotted name of a module that is given by that name or as a file."""
     return _module_of(name) if is_file(name) else name
 
 
@@ -72,7 +72,7 @@ def installed() -> dict[str, str]:
 
 
 def settled(name: str) -> str:
-    """The name as results carry it: one of a file as module:attribute, every other as it is."""
+    """The name as results have it: a file's becomes module:attribute, any other stays."""
     module, path = parts(name)
     spec = _find_module(module, name)
     if spec is not None and spec.origin is not None and spec.submodule_search_locations is None:
@@ -104,7 +104,7 @@ def module_files(name: str) -> list[Path]:
 
 
 def is_file(text: str) -> bool:
-    """Whether somebody means a file by it, and no dotted name of a module."""
+    """Whether the text means a file rather than the dotted name of a module."""
     return text.endswith(".py") or "/" in text or os.sep in text
 
 
@@ -112,7 +112,7 @@ def is_file(text: str) -> bool:
 
 
 def no_module(module: str, name: str) -> str:
-    """What is said of a module that there is not."""
+    """The message for a module that does not exist."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names and Path(top).is_dir():
         return f"the folder {top!r} has the name of a Python module, which is imported instead; rename the folder"
@@ -123,7 +123,7 @@ def no_module(module: str, name: str) -> str:
 
 
 def no_attribute(module: str, path: str, declared: Sequence[str], rest: Iterable[str]) -> str:
-    """What is said of an attribute that a module lacks.
+    """The message for an attribute that a module lacks.
 
     Args:
         declared: the names of the implementations and energy layers in it. rest: what else it defines, which is
@@ -162,7 +162,7 @@ def _module_of(file: str) -> str:
     """The dotted name under which a file is imported from here."""
     path = Path(os.path.abspath(file))
     path = path.parent if path.name == "__init__.py" else path
-    if not os.path.isfile(path) and not os.path.isfile(path / "__init__.py"):  # of too long a name that is False, too
+    if not os.path.isfile(path) and not os.path.isfile(path / "__init__.py"):  # False for too long a name, too
         near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], 1)
         about = f"; did you mean {Path(file).with_name(near[0])}?" if near else ""
         raise LoadError(f"there is no file {file!r}{about}")
@@ -229,7 +229,7 @@ def _does_nothing(package: ModuleSpec) -> bool:
 
 
 def _lacking(file: Path, module: str, path: str) -> str | None:
-    """What is said of an attribute that the text of a module rules out; None if it does not, or offers no other."""
+    """The message for an attribute that a module's text rules out; None if it does not, or offers no other."""
     tree = _tree(file)
     if tree is None:
         return None
@@ -240,7 +240,7 @@ def _lacking(file: Path, module: str, path: str) -> str | None:
 
 
 def _tree(file: Path) -> ast.Module | None:
-    """The text of a module as a tree; None if it has none, or none that can be read."""
+    """The text of a module as a tree; None if there is none, or it cannot be read."""
     try:
         return ast.parse(read_bytes(file)) if file.suffix == ".py" else None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Layers whose every token is a step: a state goes down the loss of one token after the other.
+"""Layers in which every token is a step: a state descends the loss of one token after the other.
 
     R_t = retain(S_{t-1}, m_t)                          what is kept; S_{t-1} itself if nothing is forgotten
     M_t = mu_t M_{t-1} - eta_t P_t dl/dS(A_t, m_t)      one step on the token's loss; M_0 = 0
@@ -38,10 +38,10 @@ from cemverify.conformance.implementations.named import like_the_state, packed, 
 
 Arrays = dict[str, Any]
 Bundle = Callable[[Mapping[str, Any]], Any]
-_STEP = 2.0**-10  # of differences, where arrays carry no gradients
-_OFF = 2.0**-30  # how far such a gradient may be off in an answer, at least
-_ENDS = ("first-state", "last-state")  # which a layer may be without
-OTHER_WIDTH = "differences of another width"  # the loop that tells how far it is
+_STEP = 2.0**-10  # the width of differences, for arrays that carry no gradients
+_OFF = 2.0**-30  # the least tolerance granted for such gradients
+_ENDS = ("first-state", "last-state")  # features that a layer may lack
+OTHER_WIDTH = "differences of another width"  # the loop that shows how far off they are
 
 
 def online_layer(
@@ -72,7 +72,7 @@ def online_layer(
     update_padded: Callable[..., Any] | None = None,
     several: Sequence[str] = (),
 ) -> EnergyLayer:
-    """A layer whose state takes a step for each token: `update(S, tokens)` and the loss that a step goes down.
+    """A layer whose state takes a step for each token: `update(S, tokens)` and the loss that a step descends.
 
     A shape is written without the batch axis: `("J", 8)` is J tokens of dimension 8, (B, J, 8). Functions of one
     token get its arrays without that axis: `token.k` is (B, 8). A single array comes as itself, several as a named
@@ -81,35 +81,35 @@ def online_layer(
     Args:
         update: update(S, tokens) -> (outputs, last state), for a row of any length. S may be None, which stands for
             zeros, unless `not_offered` has "no-state".
-        loss: loss(S, token) -> (B,), what the step of one token goes down.
+        loss: loss(S, token) -> (B,), which the step of one token descends.
         state: the shape of S, or shapes by name.
-        tokens: shapes by name; those with "J" are read token by token, others are the same for all.
+        tokens: shapes by name; those with "J" are read token by token, others are the same for all tokens.
         output: the shape of the outputs, ("J", ...), or shapes by name.
         read: read(S, token) -> one token's output, (B, ...).
         step_size, momentum: eta and mu: numbers, or functions f(S, token) -> (), (B,) or any other shape that the
             state's begins with. S is the state before the token.
         retain: retain(S, token), what is kept of the state; None if nothing is forgotten.
         gradient_at: "before", "retained", or the number of tokens of a mini-batch, whose gradients are taken at the
-            state before its first token. A row is then cut between mini-batches alone.
-        last_step: where the state holds the last step, which momentum takes up: {"S": "M"} if M is that of S. The
-            other functions get a state without it.
+            state before its first token. A row is then cut only between mini-batches.
+        last_step: where the state holds the last step, which momentum needs: {"S": "M"} if M is the last step of S.
+            The other functions get a state without it.
         preconditioner: P: f(S, v, token) of the state before the token and the gradient v.
         reads: whether `read` gets the state after the token's step, or the one before.
         parameters, working_dtype, arrays, offers, domain, draw, shortest, tolerance: as for `energy_layer`.
-        not_offered: as there, and "no-state", "pieces" (a row given in pieces, the state of one to the next),
-            "first-state" (S is always None), "last-state" (the functions return outputs and None) and "narrow-state"
-            (of bfloat16 tokens the last state is float32).
-        update_packed: update_packed(S, tokens, bounds), of rows that are laid end to end: all N tokens are one row,
+        not_offered: as there, and "no-state", "pieces" (a row given in pieces, each with the last state of the one
+            before), "first-state" (S is always None), "last-state" (the functions return outputs and None) and
+            "narrow-state" (declare it absent if the last state is float32 for bfloat16 tokens).
+        update_packed: update_packed(S, tokens, bounds), for rows that are laid end to end: all N tokens are one row,
             (1, N, ...); row i has those from bounds[i] to bounds[i + 1], integers; S has a state for each row, or is
             None. The outputs are (1, N, ...).
-        update_padded: update_padded(S, tokens, mask), of rows whose tokens are those where the mask, (B, J), is true.
-            Padding goes before them or after them; if one of these is never given, `not_offered` has "left-padding"
-            or "right-padding".
-        several: the arrays of the tokens with as many steps for each token as their axis after "J" is long. What is
-            kept is kept before the first of them, and the output is read after the last.
+        update_padded: update_padded(S, tokens, mask), for rows whose tokens are those where the mask, (B, J), is
+            True. Padding stands before or after them; if it never stands on one of these sides, `not_offered` has
+            "left-padding" or "right-padding".
+        several: the arrays of the tokens that take several steps for each token, one for each place of the axis
+            after "J". `retain` acts before the first of these steps, and the output is read after the last.
 
     Raises:
-        ValueError: something above contradicts itself or is out of range; the message says what is allowed.
+        ValueError: arguments contradict each other or are out of range; the message says what is allowed.
     """
     others = {"retain": retain, "preconditioner": preconditioner, "update_packed": update_packed,
               "update_padded": update_padded}  # fmt: skip
@@ -142,7 +142,7 @@ def online_layer(
     starts, ends = (name not in not_offered for name in _ENDS)
 
     def calling(function: Callable[..., Any]) -> Callable[..., Arrays]:
-        @wraps(function)  # where it is written
+        @wraps(function)  # for its file and line
         def call(x: Any, *further: Any) -> Arrays:
             given = None if x is None else {name: getattr(x, name) for name in states}
             returned = function(None if given is None or not starts else as_state(given), *further)
@@ -208,7 +208,7 @@ class Recurrence:
     starts: bool = True  # whether a row starts at the state that it is given; at zeros if not
     ends: bool = True  # whether the last state is returned; the given one if not
     width: float = _STEP  # of differences
-    retains: Literal["before", "after", "each"] = "before"  # the first of a token's steps, the last, or each
+    retains: Literal["before", "after", "each"] = "before"  # before a token's first step, after its last, or at each
     excepted: Mapping[int, Recurrence] = field(default_factory=dict)  # the loops of some tokens, by their places
 
     def __call__(self, x: Any, memory: Any) -> Arrays:
@@ -253,7 +253,7 @@ class Recurrence:
         return given if not self.ends else S | {kept: M[name] for name, kept in self.last_step.items()}
 
     def others(self) -> dict[str, Recurrence]:
-        """Loops that differ from this one in one thing, as mistakes do; and one by other differences."""
+        """Loops that differ from this one in one thing, like mistakes, and one with another width of differences."""
 
         def sized(factor: float) -> Recurrence:
             return replace(self, step_size=lambda *of: factor * self.step_size(*of))
@@ -390,7 +390,7 @@ def _function(value: float | Callable[..., Any], name: str, below: float) -> Cal
 
 
 def _bundle(kind: str, names: Iterable[str]) -> Bundle:
-    """What makes one argument of arrays by name, in the order of the names: JAX sorts those of a mapping."""
+    """Makes one argument of arrays by name, in the order of the names; JAX would sort those of a mapping."""
     known = tuple(names)
     return lambda named: packed({name: named[name] for name in known}, kind)
 

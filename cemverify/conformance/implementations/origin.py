@@ -38,7 +38,7 @@ class Place:
 
     @property
     def lines(self) -> str:
-        """All its lines, as far as they are known."""
+        """All its lines, as far as known."""
         return f"{self}-{self.last}" if self.last > self.line else str(self)
 
     def holds(self, line: Place) -> bool:
@@ -52,7 +52,7 @@ class Origin:
 
     # SHA-256 of the files that it was imported from, libraries left out; None where there is no file
     digest: str | None = None
-    # of its functions, by their names, as far as they are written in Python
+    # of its functions, by name, if they are written in Python
     places: Mapping[str, Place] = field(default_factory=dict)
     # SHA-256 of the numbers of an energy layer's parameters; None where it declares none
     parameters: str | None = None
@@ -80,13 +80,13 @@ def origin_of(subject: Subject) -> Origin:
 
 
 def display(path: str) -> str:
-    """A path as a reader names it: from the current folder, where it lies below that."""
+    """A path as a reader names it: relative to the current folder, if it lies below that."""
     here = os.path.join(os.getcwd(), "")
     return printable(os.path.abspath(path).removeprefix(here))
 
 
 def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """The functions of an implementation that are asked, or that say what it does, each with its name."""
+    """The functions of an implementation that are called, or that declare what it does, each with its name."""
     if not isinstance(subject, EnergyLayer):
         yield from subject.functions.items()
         return
@@ -110,7 +110,7 @@ def _name(code: CodeType) -> str:
 
 
 def code_of(function: Any) -> Any:
-    """The code object of a function; where a library wraps it, of the first one that the wrapper closes over."""
+    """The code object of a function; if a library wraps it, of the first function that the wrapper closes over."""
     first = _code(function)
     queue, seen = [function], 0
     while queue and seen < _DEEPEST:
@@ -119,13 +119,13 @@ def code_of(function: Any) -> Any:
         if code is not None and not is_library(os.path.abspath(code.co_filename)):
             return _forward_of(looked_at) or code
         for cell in getattr(looked_at, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # one that is empty yet
+            with contextlib.suppress(ValueError):  # it is still empty
                 queue += [cell.cell_contents] if callable(cell.cell_contents) else []
     return first
 
 
 def _forward_of(factory: Any) -> Any:
-    """The forward method of the one class of modules that a builder names, or a function that it calls; else None."""
+    """The forward method of the only module class that a builder, or a function that it calls, names; else None."""
     if not isinstance(factory, FunctionType) or factory.__code__.co_argcount != 1:
         return None
     named = list(_named(factory))
@@ -137,7 +137,7 @@ def _forward_of(factory: Any) -> Any:
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """What a function names: of its own module, and of those that it names."""
+    """The objects that a function names, in its own module and in the modules that it names."""
     names = function.__code__.co_names
     spaces = [
         function.__globals__,
@@ -147,7 +147,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
 
 
 def _code(function: Any) -> Any:
-    """The code object of whatever is called in the end: behind partials, wrappers, methods and modules."""
+    """The code object that is called in the end, behind partials, wrappers, methods and modules."""
     for _ in range(_DEEPEST):
         if isinstance(function, functools.partial):
             function = function.func
@@ -164,7 +164,7 @@ def _code(function: Any) -> Any:
 
 
 def folders_of(files: Iterable[str]) -> tuple[str, ...]:
-    """The folders of an implementation's files: what was imported from there or below is its own; no library's."""
+    """The folders of an implementation's files: what was imported from there or below is its own, but no library."""
     return tuple(dict.fromkeys(os.path.join(os.path.dirname(file), "") for file in files if not is_library(file)))
 
 

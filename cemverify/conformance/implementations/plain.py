@@ -152,7 +152,7 @@ class Plain:
 
     def shrink(self, w: Weights) -> Tensor:
         squared = 4 * w["P_U"].square().sum((-2, -1)) * w["P_V"].square().sum((-2, -1))
-        # far below where it matters, and away from zero, where the root has no gradient
+        # the clamp is far below where it matters, and keeps away from zero, where the root has no gradient
         return (0.99 / squared.clamp(min=0.5).sqrt()).clamp(max=1.0)
 
     # --- attention ------------------------------------------------------------------------------------

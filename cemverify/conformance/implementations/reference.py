@@ -96,7 +96,7 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
     return value
 
 
-_KEPT = 4  # modules at most: a compiler reads every key
+_KEPT = 4  # modules at most, because a compiler reads every key
 
 
 class _Kept(NamedTuple):
@@ -165,8 +165,8 @@ def _part(weights: Weights, part: str) -> dict[str, Tensor]:
 
 
 def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
-    """Rejects bad input as the contract demands, each time with a sentence that says what was given and
-    what is allowed."""
+    """Rejects bad input as the contract demands, each time with a sentence on what was given and what is
+    allowed."""
     if config.steps < 1:
         raise ValueError(f"T must be at least 1, not {config.steps}")
     if not (config.step_size > 0 and math.isfinite(config.step_size)):

@@ -22,7 +22,7 @@ from cemverify.conformance.oracle.evidence import Key
 from cemverify.conformance.questions.saving import Saved
 
 _LONGEST = 240  # characters of an array that is shown in full
-# What a described case holds besides its arrays; a state or a memory may have any other name.
+# What a case's description holds besides its arrays; a state or a memory may have any other name.
 _NOT_ARRAYS = ("layer", "tokens", "dim", "config", "weights")
 _SIDES = ("got", "expected")
 
@@ -46,24 +46,24 @@ class Record:
         verdict: see `Verdict`.
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         premise: what makes an example telling. floor: the least share of telling examples for a verdict.
-        controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed"; and for
-            each mutant of a property of one's own.
+        controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed"; likewise
+            for each mutant of a property of your own.
         asked_up_to: the largest sizes among the telling examples that held, by letter: T, J, B, M, K, D.
-        margin: worst residual over budget; above 1 on a violation.
+        margin: the largest error divided by its bound; above 1 on a violation.
         cause: for a violation, which identity failed or which kind of fault. key: the same for programs. reason: a
             sentence.
         counterexample: the smallest case found, both sides, and the worst coordinate.
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
-        line: of its code, the first that the smallest case runs and no example that held; None if there is none.
-        raised_at: the file and line of its code at which a call raised; None if none did. declaration: whether what
-            is declared may be wrong instead.
-        ran: the functions of its files that the smallest case runs, what does most first, where that is recorded.
-        saved: everything needed to ask the smallest case again; not in result files.
+        line: the first line of its code that the smallest case runs and no passing example does, or None.
+        raised_at: the file and line of its code at which a call raised; None if none did. declaration: whether the
+            declaration may be wrong instead.
+        ran: the functions of its files that the smallest case runs, the one that does most first, if recorded.
+        saved: everything needed to repeat the smallest case; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
             record is reported but not enforced.
-        stated_in: the module that states the property, if it is not of the catalogue.
+        stated_in: the module that states the property, if it is not in the catalogue.
         seconds: how long it took.
     """
 
@@ -91,7 +91,7 @@ class Record:
     newer_than: str | None = None
     stated_in: str | None = None
     seconds: float = 0.0
-    # since 1.1, behind the others, which may be given by position
+    # new in 1.1; they come last because the others may be given by position
     key: Key | None = None
     raised_at: tuple[str, int] | None = None
     declaration: bool = False
@@ -99,17 +99,17 @@ class Record:
 
     @property
     def not_enforced(self) -> bool:
-        """Whether it is not green, and neither accepted nor failing the run, because the property is too new."""
+        """Whether it is neither green nor accepted, but does not fail the run because the property is too new."""
         green = self.verdict in (Verdict.HOLDS, Verdict.NOT_OFFERED)
         return self.newer_than is not None and self.known is None and not green
 
     def __repr__(self) -> str:
-        """The verdict, and of a violation its margin and the wrong part; `print` shows the case."""
+        """The verdict and, for a violation, its margin and the wrong part; `print` shows the case."""
         margin = "" if self.margin is None else f", margin {self.margin:.3g}"
         return f"Record({self.id}: {self.verdict}{margin}{f', {self.part}' if self.part else ''})"
 
     def __str__(self) -> str:
-        """What a run says of it: of a violation the case with all its numbers."""
+        """What a run reports of it; for a violation, the case with all its numbers."""
         if self.verdict == Verdict.VIOLATED:
             return violation(self)
         return f"{str(self.verdict).upper()} {self.id}{f': {self.reason}' if self.reason else ''}"
@@ -130,7 +130,7 @@ class Record:
 
     @property
     def is_fault(self) -> bool:
-        """Whether it is a violation by a call that gave nothing to compare."""
+        """Whether it is a violation because a call returned nothing to compare."""
         return self.key is not None and self.key.kind in FAULTS
 
     @property
@@ -140,7 +140,7 @@ class Record:
 
     @property
     def options(self) -> list[str]:
-        """The options of `cemverify check` that ask this property alone, as words."""
+        """The options of `cemverify check` that test only this property, as words."""
         return ["--properties", self.id, *(["--properties-from", self.stated_in] if self.stated_in else [])]
 
     def describe(self) -> dict[str, Any]:
@@ -186,10 +186,10 @@ def pin(records: Iterable[Record], version: str | None) -> list[Record]:
 def violations(records: Iterable[Record]) -> list[Record]:
     """The violations that fail a run, the most fundamental first: the first one is the headline of every report.
 
-    Where one call has two answers, as with dropout in training mode, that comes first: nothing else means much then.
+    If one call has two answers, as with dropout in training mode, that comes first: nothing else means much then.
 
     Args:
-        records: in catalogue order, which is that order otherwise.
+        records: in catalogue order, which is otherwise kept.
     """
     unaccepted = [
         record
@@ -199,8 +199,8 @@ def violations(records: Iterable[Record]) -> list[Record]:
     return sorted(unaccepted, key=lambda record: 2 * (not is_random(record)) or record.name != DETERMINISM)
 
 
-# parts that are wrong, as no part of the formula is
-DETERMINISM = "determinism"  # the name of properties that ask a call twice
+# wrong parts that are no part of the formula
+DETERMINISM = "determinism"  # the name of properties that repeat a call
 TWO_ANSWERS, EDITED, BACKWARD = "one call has two answers", "an argument that a call edits", "the backward pass"
 HALVES = {"attention": "the block's attention", "mlp": "the block's MLP"}
 # parts where the declaration of an energy layer, and not its update, says nothing
@@ -208,22 +208,22 @@ NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared en
 
 
 def is_random(record: Record) -> bool:
-    """Whether a call was answered twice, differently."""
+    """Whether the same call gave two different answers."""
     return record.part == TWO_ANSWERS or (record.name == DETERMINISM and not record.is_fault)
 
 
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
-    """The largest sizes at which anything that holds was asked, by letter: no green says anything beyond them."""
+    """The largest sizes at which a property that holds was tested, by letter: a pass says nothing beyond them."""
     return largest(record.asked_up_to for record in records if record.verdict == Verdict.HOLDS)
 
 
 def counts(records: Iterable[Record], unasked: int = 0) -> dict[str, int]:
-    """The denominator: properties applicable, run, and each verdict.
+    """How many properties are applicable, were run, and got each verdict.
 
-    Of the violated ones, how many are known; of those that are not green, how many are not enforced.
+    Also how many of the violated ones are known, and how many that are not green are not enforced.
 
     Args:
-        unasked: properties that are offered and have no record, as the run ended before.
+        unasked: properties that are offered but have no record, because the run ended first.
     """
     records = list(records)
     tally = Counter(record.verdict for record in records)
@@ -243,7 +243,7 @@ def counts(records: Iterable[Record], unasked: int = 0) -> dict[str, int]:
 
 
 def exit_code(records: Iterable[Record]) -> int:
-    """0: all hold, but for known violations. 1: some are violated. 2: it could not be judged, or nothing ran.
+    """0: all hold, except known violations. 1: some are violated. 2: it could not be judged, or nothing ran.
 
     Records of properties that are newer than the pinned catalogue do not count.
     """
@@ -261,7 +261,7 @@ def exit_code(records: Iterable[Record]) -> int:
 def violation(record: Record) -> str:
     """A violated property: the claim, what happened, and the smallest case with all its numbers.
 
-    Where the process was lost there was no looking for a smaller one.
+    If the process was lost, no smaller case was looked for.
     """
     lines = [f"VIOLATED {record.id}", f"  claim: {record.claim}", f"  source: {record.source}", f"  {record.reason}"]
     if record.part is not None:
@@ -292,7 +292,7 @@ def case_heading(record: Record) -> str:
 
 
 def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iterator[tuple[str, str]]:
-    """Everything that the layer was asked, by name, and both sides of the comparison.
+    """Everything that the layer was given, by name, and both sides of the comparison.
 
     Args:
         longest: characters of an array that is shown in full.
@@ -308,16 +308,16 @@ def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iter
     comparison = counterexample.get("comparison", {})
     sides = {side: comparison[side] for side in _SIDES if side in comparison}
     row = list(comparison.get("worst_index", ()))[:-1]
-    # of long arrays the row where they differ most
+    # of long arrays, only the row where they differ most
     if row and any(len(repr(_rounded(array))) > longest for array in sides.values()):
         sides = {f"{side}{row}": reduce(getitem, row, array) for side, array in sides.items()}
     yield from ((side, _array(array, longest)) for side, array in sides.items())
 
 
 def size(case: Mapping[str, Any]) -> str:
-    """How large a case is: of an energy layer the shape of its state, whose axes may be anything."""
+    """How large a case is: for an energy layer, the shape of its state, whose axes may be anything."""
     if "config" not in case and (arrays := [key for key in case if key not in _NOT_ARRAYS]):
-        with suppress(ValueError):  # what an own property asks may be anything
+        with suppress(ValueError):  # the question of an own property may be anything
             return f"{arrays[0]} {np.shape(case[arrays[0]])}"
     axes = [number(case[key], noun) for key, noun in (("tokens", "token"), ("dim", "dimension")) if key in case]
     return ", ".join(axes) or "of unknown size"
@@ -336,9 +336,9 @@ def _worst(worst: Mapping[str, Any]) -> str:
 
 
 def _array(values: Any, longest: int) -> str:
-    """An array in full, or by those of its entries that are not zero, or the beginning of it."""
+    """An array in full, or only its non-zero entries, or its beginning."""
     text = repr(_rounded(values))
-    with suppress(ValueError):  # a context is a sentence, and no array
+    with suppress(ValueError):  # a context is a sentence, not an array
         if len(text) > longest and len(few := _entries(values)) <= longest:
             return few
     return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (cut)"

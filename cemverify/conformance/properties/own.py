@@ -1,4 +1,4 @@
-"""Properties of one's own: what whoever checks a layer states of it beside the catalogue.
+"""Properties of your own: statements about a layer that you add to the catalogue.
 
     @layer_property(claim="Twice the memory, twice the update.", source="our design notes, section 2")
     def is_linear_in_the_memory(layer, question):
@@ -6,9 +6,9 @@
         due = {name: 2 * array for name, array in layer.update(question).items()}
         return layer.update(twice), due, layer.roundoff(question) + layer.roundoff(twice)
 
-`cemverify check LAYER --properties-from FILE` asks them like those of the catalogue: with the same questions, in the
-same processes, made smaller, saved and reported in the same way. Their ids begin with "own/", as none of the
-catalogue's does.
+`cemverify check LAYER --properties-from FILE` tests them like those of the catalogue: with the same questions, in the
+same processes. Violations are made smaller, saved and reported in the same way. Their ids begin with "own/"; no id in
+the catalogue does.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class LayerUnderTest:
-    """An energy layer as a property of one's own asks it: named float64 arrays in, named float64 arrays out."""
+    """An energy layer as a property of your own calls it: named float64 arrays in, named float64 arrays out."""
 
     box: Box
 
     @property
     def declared(self) -> EnergyLayer:
-        """What is declared of the layer; it has no functions that could be called here."""
+        """The layer's declaration; its functions cannot be called here."""
         return self.box.layer
 
     def update(self, question: Question) -> Arrays:
@@ -74,19 +74,19 @@ class LayerUnderTest:
         return self.box.whole_energies(question.x, question.memory)
 
     def right(self, question: Question) -> Arrays:
-        """The update that is due: -eta P dE/dg, T times, from the stated energy."""
+        """The correct update: -eta P dE/dg, T times, from the stated energy."""
         return descended(self.box, question).arrays
 
     def roundoff(self, question: Question) -> Tensor:
-        """How far roundoff may lead the update of a right layer, for each batch row: (B,).
+        """How far off roundoff may put the update of a correct layer, for each batch row: (B,).
 
-        Its arithmetic is not known. Sums of as many terms as there are numbers are granted, and what a small change
-        of the question's numbers does to the layer's own answer, enlarged.
+        The layer's arithmetic is not known. The bound grants sums of as many terms as there are numbers, and the
+        effect of a small change of the question's numbers on the layer's own answer, enlarged.
         """
         return solved(self.box) + self._tolerance(question, self.update)
 
     def roundoff_of_energy(self, question: Question) -> Tensor:
-        """How far roundoff may lead the stated energy of each batch row: (B,)."""
+        """How far off roundoff may put the stated energy of each batch row: (B,)."""
         return self._tolerance(question, lambda near: {"E": self.energy(near)[:, None]})
 
     def _tolerance(self, question: Question, ask: Callable[[Question], Arrays]) -> Tensor:
@@ -96,7 +96,7 @@ class LayerUnderTest:
 
 @dataclass(frozen=True)
 class ImplementationUnderTest:
-    """A CEM implementation as a property of one's own asks it: float64 arrays (B, J, D) out."""
+    """A CEM implementation as a property of your own calls it: float64 arrays (B, J, D) out."""
 
     caller: Caller
 
@@ -113,18 +113,18 @@ class ImplementationUnderTest:
         return self.caller.energy(question)
 
     def right(self, question: Case) -> Tensor:
-        """The update that is due, by float64 autograd of the paper's energy: (B, J, D)."""
+        """The correct update, by float64 autograd of the paper's energy: (B, J, D)."""
         return golden(question) - question.x
 
     def roundoff(self, question: Case) -> Tensor:
-        """How far roundoff may lead the update: (B, J, D).
+        """How far off roundoff may put the update: (B, J, D).
 
         A faulty layer is granted the roundoff of what it does compute, so that it violates only what it breaks.
         """
         return relation_budget(question, self.caller.output(question), self.caller.dtype)
 
     def roundoff_of_energy(self, question: Case) -> Tensor:
-        """How far roundoff may lead the stated energy of a right layer: (B, J)."""
+        """How far off roundoff may put the stated energy of a correct layer: (B, J)."""
         return energy_budget(question, question.x, self.caller.dtype)
 
 
@@ -136,13 +136,13 @@ class OwnProperty:
     property: Property
 
     def __call__(self, layer: Any, question: Any) -> Statement:
-        """What the function returns: (got, due, allowed), with whether that tells, or None."""
+        """What the function returns: (got, due, allowed), or these and telling, or None."""
         return self.function(layer, question)
 
 
 @dataclass(frozen=True)
 class OwnCheck:
-    """The function of a property of one's own as a check of a caller."""
+    """The function of a property of your own as a check of a caller."""
 
     function: Callable[[Any, Any], Statement]
     claim: str
@@ -184,13 +184,13 @@ def layer_property(
     controls: Iterable[str] = (),
     mutants: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[Any, Any], Statement]], OwnProperty]:
-    """States a property of one's own: put it above a function of (layer, question) in a file of such functions.
+    """States a property of your own: put it above a function of (layer, question) in a file of such functions.
 
-    The function asks the layer (`LayerUnderTest`, `ImplementationUnderTest`), and returns what it got, what is due,
-    and how far apart the two may be. All are numbers, arrays, or mappings of arrays by name; what is allowed may also
-    be a number per batch row, (B,). A fourth value says whether the question could have exposed a wrong layer;
-    without it, it could if what is due is more than twice what is allowed. None says that the claim is not about this
-    question.
+    The function calls the layer (`LayerUnderTest`, `ImplementationUnderTest`) and returns (got, due, allowed): the
+    result, the correct result, and how far apart the two may be. All are numbers, arrays, or mappings of arrays by
+    name; `allowed` may also be a number per batch row, (B,). A fourth value says whether the question could have
+    exposed a wrong layer; by default it could if `due` (with `at_most`, got - due) exceeds twice `allowed`. Return
+    None if the claim is not about this question.
 
     Args:
         claim: one sentence. source: where the claim comes from.
@@ -199,16 +199,16 @@ def layer_property(
         formula: the claim as a formula. why: what goes wrong where it does not hold.
         premise: what makes a question telling, as a phrase.
         at_most: the claim is got <= due, not got = due.
-        needs: features without which the property is not asked: "energy", "gradient-step", "start", "decode" ...
+        needs: features without which the property is not tested: "energy", "gradient-step", "start", "decode" ...
         options: of a CEM layer: the options that it has, all others absent; None for all options in combination.
-        least: the smallest sizes that are asked, by letter: {"J": 2} for two tokens, "B" is the batch.
+        least: the smallest sizes that are tested, by letter: {"J": 2} for two tokens, "B" is the batch.
         floor: the share of telling questions below which the property is inconclusive.
         controls: names of trivial answers that must violate it, in every run.
-        mutants: wrong layers of the same kind by what is wrong with them. Each must violate the property in every
-            run, or it does not hold.
+        mutants: wrong layers of the same kind, by what is wrong with them. Unless each violates the property in
+            every run, the property does not hold.
 
     Raises:
-        ValueError: a declaration that cannot be used, in a sentence.
+        ValueError: the declaration cannot be used; the message says why.
     """
 
     def stated(function: Callable[[Any, Any], Statement]) -> OwnProperty:
@@ -305,7 +305,7 @@ def _mutant(about: str, word: str, target: Any, of: Of) -> Subject:
 
 
 def _compared(claim: str, got: Any, expected: Any, allowed: Any, *, at_most: bool) -> Iterable[Comparison]:
-    """One comparison per array, by the names of what was got."""
+    """One comparison per array, named as in `got`."""
     if not isinstance(got, Mapping):
         got, expected, allowed = ({"": part} for part in (got, expected, allowed))
     for name, values in got.items():
@@ -358,13 +358,13 @@ def properties_of(name: str) -> Mapping[str, Property]:
 
 
 def forget_properties(names: Sequence[str | Path]) -> None:
-    """Has these modules or files of properties imported anew when they are asked for next."""
+    """Makes the next import of these modules or files of properties run them anew."""
     forget(module_name(str(name)) for name in names)
     properties_of.cache_clear()
 
 
 def own_properties(names: Sequence[str | Path]) -> tuple[Property, ...]:
-    """The properties of modules or files of one's own, in the order of the names.
+    """The properties of modules or files of your own, in the order of the names.
 
     Raises:
         LoadError: one cannot be imported, states none, or two state one id.
