@@ -1,10 +1,10 @@
 """Activations sigma with their primitives phi, phi' = sigma and phi(0) = 0.
 
-The element-wise energy is written with phi (Eq. 7), its gradient with sigma, so a gated MLP of any
+The element-wise energy is written with phi (Eq. 7), its gradient with sigma, so a gated MLP with any
 of these activations is a gradient step. The textbook formulas for phi cancel catastrophically near
 zero; the ones below keep a relative accuracy of 1e-15 in float64 over [-1e4, 1e4].
 
-Where sigma(x) - sigma(-x) = x (SiLU, both GELUs, softplus) it follows that phi(x) = x^2/2 - phi(-x), so
+If sigma(x) - sigma(-x) = x (SiLU, both GELUs, softplus), it follows that phi(x) = x^2/2 - phi(-x), so
 only p(a) = phi(-a), a = |x|, has to be computed: a series for small a, a closed form for the rest.
 """
 
@@ -167,7 +167,7 @@ def _gelu_tail(a: Tensor) -> Tensor:
     def closed(a: Tensor) -> Tensor:
         upper = torch.special.erfc(a / math.sqrt(2)) / 2
         density = torch.exp(-a * a / 2) / math.sqrt(2 * math.pi)
-        # a^2 Q and a pdf vanish long before a^2 overflows; keep inf * 0 out of it
+        # a^2 Q and a pdf vanish long before a^2 overflows; the clamp avoids inf * 0
         capped = a.clamp(max=60.0)
         value: Tensor = ((capped * capped - 1) * upper - capped * density + 0.5) / 2
         return value
@@ -205,14 +205,14 @@ def _tanh_value(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + e^x), exact to roundoff in float64 too."""
-    # torch's default threshold of 20 is off by 2e-9 just above it, which float64 sees
+    # torch's default threshold of 20 is off by 2e-9 just above it, which float64 resolves
     return F.softplus(x, threshold=40.0)
 
 
 def without_values(activation: Activation) -> Activation:
     """The activation with a primitive whose derivative is sigma, and whose value is 0.
 
-    Who needs only gradients of an energy spares the values, which cost more than all the rest of it.
+    If only gradients of an energy are needed, this saves the values, which cost more than all the rest.
     """
     return replace(activation, primitive=_primitive(torch.zeros_like, activation.sigma))
 
@@ -249,7 +249,7 @@ def activation(name: str) -> Activation:
     """The activation of that name.
 
     Raises:
-        ValueError: no activation has that name; the message lists those there are.
+        ValueError: no activation has that name; the message lists the names.
     """
     try:
         return ACTIVATIONS[name]

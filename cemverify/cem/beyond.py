@@ -1,4 +1,4 @@
-"""What the paper's descent does not have: options that may make a second step say something new.
+"""Options that the paper's descent does not have, which may make a second step contribute something new.
 
 The formulas, what each promises and what it does not, are in docs/mathematics.md §18.
 """
@@ -17,12 +17,12 @@ class Beyond:
     """Options of the T steps inside a layer; the defaults are the paper's descent.
 
     Attributes:
-        momentum: mu in [0, 1), which carries the last move on. learn_momentum: whether it is where learning begins;
-            what is learned may leave the range.
+        momentum: mu in [0, 1): each step adds mu times the last move. learn_momentum: whether mu is only the start of
+            learning; a learned mu may leave the range.
         own_steps: whether each step learns an eta of its own; `LayerConfig.step` must be "learned".
         own_preconditioners: whether each step learns a P of its own.
         cooling: the temperature of step t is tau cooling^t; attention only, as an MLP has none.
-        signs: of an MLP's gates: "moved" inside the activation, as App. B tried (`energies.Convexified`).
+        signs: of an MLP's gates: "moved" puts them inside the activation, as App. B tried (`energies.Convexified`).
 
     Raises:
         ValueError: a number is out of its range.

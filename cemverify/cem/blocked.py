@@ -1,14 +1,14 @@
-"""A descent by blocks of tokens, whose steps leave little for the backward pass: T steps in the memory of one.
+"""A descent by blocks of tokens, which keeps little for the backward pass: T steps in the memory of one.
 
-Tokens do not see each other's states, only the memory h, which is fixed while x moves. So a block of tokens can go
+Tokens do not see each other's states, only the memory h, which is fixed while x moves. So a block of tokens can take
 all T steps before the next one starts, with no more of the memory than it sees, and one block of attention weights
-exists at a time. Attention keeps for the backward pass what each step has read from the memory, from which the states
-follow at the price of a linear map. Where that is more than the states, as with a diagonal and many steps, the
-states are kept, and a step is computed again. In neither case are weights kept.
+exists at a time. For the backward pass, attention keeps what each step has read from the memory; a linear map gives
+the states from that. If that is more than the states, as with a diagonal and many steps, the states are kept, and
+each step is computed again. In neither case are weights kept.
 
-Where torch has fused attention that outruns our tiles, a block is all tokens.
+If torch has fused attention that is faster than our tiles, a block is all tokens.
 
-Exact: the same operations as `Descent` on the same numbers, but for the order in which sums are taken.
+Exact: the same operations as `Descent` on the same numbers, except for the order in which sums are taken.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from cemverify.cem.energies.tiled import Reading, TiledInteraction
 from cemverify.cem.positions import Alibi
 from cemverify.cem.torch_internals import is_transforming
 
-# As it is written; attention weights by tiles, and hidden numbers not kept; tiles whose weights our own kernels make,
-# where they can; tokens by blocks, of whose steps little is kept for the backward pass.
+# In order: as written; attention weights by tiles, hidden numbers not kept; tiles whose weights our own kernels make,
+# where they can; tokens by blocks, with little kept for the backward pass.
 Path = Literal["formula", "tiles", "rows", "blocks"]
 
-# Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
+# Attention on at least this many pairs of a token and a remembered one goes by tiles: with fewer, weights are few.
 PAIRS = 256 * 256
-# Steps of an MLP with so many hidden numbers, or more, are worth computing again: fewer are little memory.
+# Steps of an MLP with at least so many hidden numbers are worth computing again: fewer take little memory.
 HIDDEN = 2**20
-# Tokens of a block: enough for efficient products, few enough that the weights of a block are little memory.
+# Tokens of a block: enough for efficient products, few enough that the weights of a block take little memory.
 USUAL_ROWS = {"cpu": 512, "cuda": 2048}
-# Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
+# Rows of weights in a tile: few rows waste little beyond the causal half, many rows need few calls.
 USUAL_TILE = {"cpu": 64, "cuda": 256}
-# Where our own kernels make the weights of a tile, of how many rows, and up to how many columns: a row has to fit in
+# The devices on which our own kernels make the weights of a tile, its rows, and the most columns: a row must fit in
 # registers.
 ROWS_ON = {"cuda"} if triton_missing() is None else set[str]()
 ROWS_TILE, LONGEST_ROW = 512, 8192
-# Where torch's fused attention is taken for more steps than are kept, though it computes each of them again.
+# The devices on which torch's fused attention takes more steps than are kept, though it computes each of them again.
 FUSED_ON = {"cuda"}
 # Up to so many steps are kept for the backward pass; what more would keep is computed again.
 KEPT_STEPS = 2
-# What steps have read from the memory is kept, and not the states, if it is no more numbers than so many states, or
-# than those of T steps: eight are less than twice what multi-head attention keeps.
+# What steps have read from the memory is kept instead of the states if its numbers are no more than those of so many
+# states, or of T: eight are less than twice what multi-head attention keeps.
 KEPT_STATES = 8
 
 
@@ -63,10 +63,10 @@ _forced: list[tuple[Path, int | None, int | None]] = []
 
 @contextlib.contextmanager
 def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> Iterator[None]:
-    """Layers called inside take this path, whatever the size: for comparing the two, or for ruling one out.
+    """A context in which layers take this path, whatever the size: for comparing paths, or for ruling one out.
 
     Args:
-        rows, tile: as of `descend`.
+        rows, tile: as in `descend`.
 
     Raises:
         ValueError: there is no such path.
@@ -85,7 +85,7 @@ _watching: list[list[tuple[Energy, Path]]] = []
 
 @contextlib.contextmanager
 def watched() -> Iterator[Sequence[tuple[Energy, Path]]]:
-    """The energies that layers called inside descend, in their order, each with the path that is taken.
+    """A context; yields the energies that layers called in it descend, in order, each with the path taken.
 
     On the meta device, where nothing is computed, it is the path that the same sizes take on a CPU, or on the device
     that it stands for (`meta_stands_for`).
@@ -99,11 +99,11 @@ def watched() -> Iterator[Sequence[tuple[Energy, Path]]]:
 
 
 def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
-    """The path that a layer takes: the fast ones where they save time or memory, and else the formula.
+    """The path that a layer takes: a fast one if it saves time or memory, otherwise the formula.
 
-    One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats. Where a
-    derivative of another kind is asked for (vmap, forward mode), only the formula has it; and a compiler fuses the
-    formula by itself, where it could not look into the loops, but for tiles whose weights are made by our kernels.
+    One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats. Only the
+    formula has derivatives of other kinds (vmap, forward mode). A compiler fuses the formula by itself and could not
+    look into the loops, so compiled code takes the formula, or tiles whose weights our kernels make.
     """
     if is_transforming() or not isinstance(energy, Interaction | Elementwise):
         return "formula"
@@ -118,11 +118,11 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
 
 
 def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tensor, memory: Any) -> Path:
-    """The path that sizes and the device decide, whatever the caller's will."""
+    """The path that sizes and the device decide, whatever path the caller has chosen."""
     if is_compiled(start):
         long = isinstance(energy, Interaction) and start.shape[1] * memory.length >= PAIRS
         return "rows" if long and fits_rows(descent, energy, start, memory) else "formula"
-    # steps that differ, or carry the last move on, are no function of the state alone: they are kept
+    # steps that differ or have momentum are no function of the state alone: they are kept
     again = descent.alike and descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
         hidden = start.numel() // start.shape[-1] * energy.V.shape[0]
@@ -138,7 +138,7 @@ def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tenso
 
 
 def fits_rows(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> bool:
-    """Whether kernels of ours can make the weights: causal, with a diagonal that is shared, and no bias but ALiBi."""
+    """Whether our kernels can make the weights: causal, with a shared diagonal, and no bias except ALiBi."""
     if not isinstance(energy, Interaction) or kind(start) not in ROWS_ON or start.dtype == torch.float64:
         return False
     shared = energy.diagonal is not None and energy.diagonal.dim() == 1 and not descent.preconditioner.per_head
@@ -147,7 +147,7 @@ def fits_rows(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> b
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
-    """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
+    """x^(T), by the path of `path_for`: (B, J, D) -> (B, J, D)."""
     path = path_for(descent, energy, start, memory)
     if _watching:
         taken = path
@@ -167,7 +167,7 @@ def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
 def _in_tiles(
     descent: Descent, energy: Interaction, start: Tensor, memory: Any, tile: int | None, *, by_rows: bool
 ) -> TiledInteraction:
-    """The energy in tiles of so many rows, or of the usual number; their weights by our kernels where they can be."""
+    """The energy in tiles of so many rows, or of the usual number; their weights by our kernels where possible."""
     by_rows = by_rows and fits_rows(descent, energy, start, memory)
     usual = ROWS_TILE if by_rows else USUAL_TILE.get(start.device.type, 256)
     return TiledInteraction.of(energy, tile or usual, by_rows=by_rows)
@@ -184,12 +184,12 @@ def descend(
 ) -> Tensor:
     """`descent(energy, start, memory)`, by blocks: (B, J, D) -> (B, J, D).
 
-    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative) the formula answers, and
-    where steps differ or have momentum.
+    The formula is used for derivatives of other kinds (vmap, forward mode, a second derivative), and if steps differ
+    or have momentum.
 
     Args:
         rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if neither is
-            given, or all tokens at once where torch has fused attention that outruns tiles (`FUSED_ON`).
+            given, or all tokens at once if torch has fused attention that is faster than tiles (`FUSED_ON`).
 
     Raises:
         ValueError: rows or tile is less than 1.
@@ -216,7 +216,7 @@ def descend(
 
 
 def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> bool:
-    """Whether torch's own attention answers without ever holding all weights, where no tiles of ours outrun it."""
+    """Whether torch's own attention works without ever holding all weights, and no tiles of ours are faster."""
     if start.device.type not in FUSED_ON or energy.diagonal is not None or memory.ahead:
         return False
     unmasked = energy.is_fused(start, memory) or (energy.bias is None and not energy.causal)
@@ -261,7 +261,7 @@ class _Problem:
         return noting.step(x), readings[0]
 
     def recalling(self, parts: Sequence[Tensor]) -> _Problem:
-        """The problem at the one state at which the memory was read, with the parts of the reading that there are."""
+        """The problem at the one state at which the memory was read, with the parts that the reading has."""
         assert isinstance(self.energy, TiledInteraction)
         attended, *context = parts
         reading: Reading = attended, context[0] if context else None
@@ -284,10 +284,10 @@ class _Blocked(torch.autograd.Function):
                     x, reading = window.noted_step(x)
                     saved += [part for part in reading if part is not None]
                 else:
-                    saved += [x] if t > 0 else []  # x^(0) is there
+                    saved += [x] if t > 0 else []  # x^(0) is the start
                     x = window.step(x)
             output[:, a:b] = x
-        # the form of it alone: tensors that autograd does not know would outlive the backward pass
+        # its form only: tensors that autograd does not know would outlive the backward pass
         ctx.problem, ctx.rows = _replace(problem, (t.new_empty(0) for t in tensors)), rows
         ctx.autocast = torch.is_autocast_enabled(start.device.type), torch.get_autocast_dtype(start.device.type)
         ctx.save_for_backward(start, *tensors, *saved)
@@ -297,7 +297,7 @@ class _Blocked(torch.autograd.Function):
     def backward(ctx: Any, *outputs: Tensor) -> Any:
         """The derivative of each block, the last step first."""
         (output,) = outputs
-        inputs = len(ctx.needs_input_grad) - 2  # but for the problem and the rows
+        inputs = len(ctx.needs_input_grad) - 2  # without the problem and the rows
         saved: Sequence[Tensor] = ctx.saved_tensors
         enabled, dtype = ctx.autocast
         with torch.autocast(output.device.type, dtype=dtype, enabled=enabled):
@@ -309,7 +309,7 @@ class _Blocked(torch.autograd.Function):
 def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
     """The gradients of all inputs, which can be differentiated again."""
     wanted = ctx.needs_input_grad[2:]
-    # by names of their own, or what the memory owes to the start would count once more
+    # as views of their own; otherwise the memory's dependence on the start would count twice
     start, *tensors = (t.view_as(t) for t in inputs)
     problem = _replace(ctx.problem, iter(tensors))
     energy = problem.energy.formula if isinstance(problem.energy, TiledInteraction) else problem.energy
@@ -336,7 +336,7 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], saved: Sequence[Tensor], outp
         summed = list(_tensors(sums_here))
         wanted = list(ctx.needs_input_grad[3:])
         adding = problem.energy
-        if isinstance(adding, TiledInteraction):  # which adds what the memory is due by itself
+        if isinstance(adding, TiledInteraction):  # which adds the memory's gradients itself
             memory = sums_here.memory
             adding = dataclasses.replace(adding, sums=(memory.keys, memory.states))
             wanted = [w and not any(t is m for m in _tensors(memory)) for t, w in zip(summed, wanted, strict=True)]
@@ -365,8 +365,8 @@ def _blocks(tokens: int, rows: int) -> Iterator[tuple[int, int]]:
 def _moves(window: _Problem, start: Tensor, saved: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Each step of a block, the last first: its state as a leaf, and the next state with the graph between.
 
-    Where readings were kept, a state follows from the one before and what was read there, by the same operations as
-    in the forward pass.
+    If readings were kept, a state follows from the one before and what was read there, by the same operations as in
+    the forward pass.
     """
     states, windows = [start, *saved], [window] * window.descent.steps
     if window.recalls:
@@ -383,7 +383,7 @@ def _moves(window: _Problem, start: Tensor, saved: Sequence[Tensor]) -> Iterator
 
 
 def _window(problem: _Problem, tokens: int, a: int, b: int) -> _Problem:
-    """The same problem for the tokens a to b of all there are; its tensors are views."""
+    """The same problem for the tokens a to b; its tensors are views."""
     descent = problem.descent
     if (
         isinstance(descent.step_size, Tensor)

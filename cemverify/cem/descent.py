@@ -2,12 +2,12 @@
 
 x^(0) = start,   x^(t+1) = x^(t) - eta P grad eps(x^(t) | memory),   t = 0 ... T-1, memory fixed
 
-Beyond the paper, momentum mu carries the last move on, and each step may have an eta, a P and a temperature of its
+Beyond the paper, momentum adds mu times the last move, and each step may have an eta, a P and a temperature of its
 own (docs/mathematics.md §18):
 
 x^(t+1) = x^(t) - eta_t P_t grad eps_t(x^(t) | memory) + mu (x^(t) - x^(t-1)),   x^(-1) = x^(0)
 
-and a token may stop once its steps lower the energy by little.
+and a token may stop once its steps lower the energy only a little.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stopped:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What one step of a descent has for itself alone; None is what all steps share.
+    """What one step of a descent has of its own; None stands for what all steps share.
 
     Attributes:
         step_size: eta_t. preconditioner: P_t. temperature: tau_t, of an interaction energy.
@@ -68,12 +68,12 @@ class Descent:
 
     Attributes:
         steps: T, at least 1.
-        step_size: eta > 0; a tensor, so that it can be learned, broadcasts against (B, J, D).
+        step_size: eta > 0; a tensor, which can be learned, broadcasts against (B, J, D).
         preconditioner: P. One per head needs an interaction energy.
         norm: the normalisation inside the recursion.
-        momentum: mu; a tensor () where it is learned. own: what each of the T steps has for itself; () if nothing.
-        least_fall: in [0, 1]; a token stops after a step that lowers its energy by less than this share of what its
-            first step did. 0: every token takes all T steps.
+        momentum: mu; a tensor () if it is learned. own: what each of the T steps has of its own; () if nothing.
+        least_fall: in [0, 1]; a token stops after a step that lowers its energy by less than this share of the fall
+            in its first step. 0: every token takes all T steps.
 
     Raises:
         ValueError: T is less than 1, a constant step size is not positive, `own` is not about T steps, or
@@ -109,7 +109,7 @@ class Descent:
 
     @property
     def alike(self) -> bool:
-        """Whether all steps are the same map of the state, `step`, as they are in the paper."""
+        """Whether all steps are the same map of the state, `step`, as in the paper."""
         return len(self.own) == 0 and not self.has_momentum and not self.stops
 
     @property
@@ -119,7 +119,7 @@ class Descent:
 
     @property
     def has_momentum(self) -> bool:
-        """Whether a move is carried on; one that is learned may be."""
+        """Whether a step adds a part of the last move; a learned mu counts."""
         return isinstance(self.momentum, Tensor) or self.momentum != 0
 
     def at(self, t: int) -> Descent:
@@ -156,7 +156,7 @@ class Descent:
         """x + update: (B, J, D) -> (B, J, D)."""
         if isinstance(self.step_size, Tensor):
             return x + self.update(energy, x, memory)
-        # in one pass over the states
+        # one pass over the states
         return torch.sub(x, self.direction(energy, x, memory), alpha=self.step_size)
 
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
@@ -188,7 +188,7 @@ class Descent:
 
     @torch.no_grad()
     def _energy_of(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
-        """Of each token, which decides how far it goes and passes no gradient on: (B, J, D) -> (B, J)."""
+        """The energy of each token, which decides when it stops and passes no gradient on: (B, J, D) -> (B, J)."""
         return energy(self.norm.into(x), memory)
 
     def update(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:

@@ -17,17 +17,17 @@ _meta = [("cpu", False)]
 
 
 def kind(tensor: Tensor) -> str:
-    """As "cpu" or "cuda"."""
+    """The type of the tensor's device, "cpu" or "cuda"."""
     return _meta[-1][0] if tensor.is_meta else tensor.device.type
 
 
 def is_compiled(tensor: Tensor) -> bool:
-    """Whether what is computed of it goes through torch.compile."""
+    """Whether computations with it go through torch.compile."""
     return torch.compiler.is_compiling() or (tensor.is_meta and _meta[-1][1])
 
 
 def triton_missing() -> str | None:
-    """What is not there and Triton needs to compile a kernel on a GPU, in words; None if all is."""
+    """What Triton lacks to compile a kernel on a GPU, in words; None if nothing."""
     if find_spec("triton") is None:
         return "Triton, and it is not installed (pip install triton)"
     if not any(name and shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang", "cc")):
@@ -39,7 +39,7 @@ def triton_missing() -> str | None:
 
 @contextlib.contextmanager
 def meta_stands_for(device: str, *, compiled: bool) -> Iterator[None]:
-    """Inside, tensors on the meta device count as on that one wherever a path is chosen."""
+    """A context in which tensors on the meta device count as on this device wherever a path is chosen."""
     _meta.append((device.partition(":")[0], compiled))
     try:
         yield

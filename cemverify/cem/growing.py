@@ -12,7 +12,7 @@ from cemverify.cem.torch_internals import is_transforming
 
 @dataclass(eq=False)
 class Spare:
-    """Storage with room for more, shared by all who have grown from it.
+    """Storage with room for more, shared by all tensors that have grown from it.
 
     Attributes:
         storage: its first `filled` entries along the axis are in use.
@@ -25,12 +25,12 @@ class Spare:
 def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[Tensor, Spare | None]:
     """past and new, one after the other along the axis, and the room that is left behind them.
 
-    When one decodes, the new entries are written behind the old ones: there is spare, and nobody has grown from the
-    same past before. Otherwise both are copied, into twice the room that they need. So a past stays as it was, and
-    may be continued in several ways. Where a derivative may be wanted, both are joined by `torch.cat`.
+    If there is spare room, and nothing has grown from the same past before, as in decoding, the new entries are
+    written behind the old ones. Otherwise both are copied, into twice the room that they need. So a past stays as it
+    was, and may be continued in several ways. If a derivative may be wanted, `torch.cat` joins the two.
 
     Args:
-        spare: behind the past, as an earlier call gave it; None if there is none.
+        spare: the room behind the past, as an earlier call returned it; None if there is none.
     """
     follows = torch.is_grad_enabled() and (past.requires_grad or new.requires_grad)
     if follows or torch.compiler.is_compiling() or is_transforming():
@@ -42,7 +42,7 @@ def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[T
         shape[axis] = 2 * total
         spare = Spare(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
         spare.storage.narrow(axis, 0, length).copy_(past)
-    # `data`: what autograd has kept of the past, to differentiate in a weight alone, does not change by this
+    # `data`: this does not change what autograd has kept of the past to differentiate in a weight alone
     spare.storage.data.narrow(axis, length, new.shape[axis]).copy_(new)
     spare.filled = total
     return spare.storage.narrow(axis, 0, total), spare

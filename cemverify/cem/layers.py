@@ -2,7 +2,7 @@
 
     layer.energy     what it minimises, built from its parameters
     layer.descent    how
-    layer(x, h)      descent(energy, start=x, memory=energy.remember(h)), by blocks of tokens where that pays
+    layer(x, h)      descent(energy, start=x, memory=energy.remember(h)), by blocks of tokens where that helps
 
 A layer owns the RMSNorm gain that its descent uses inside, and `layer.residual(h)` is the sublayer of a
 standard pre-norm block: it starts at h, uses N(h) as its memory and evaluates the energy at N(x). At T = 1 and
@@ -35,7 +35,7 @@ StepKind = Literal["fixed", "learned"]
 
 
 def check_word(option: str, word: str, words: Any) -> None:
-    """Raises if a word is not one of the `Literal` type's, so that a typo does not silently select a default."""
+    """Raises if a word is not in the `Literal` type, so that a typo does not silently select a default."""
     if word not in get_args(words):
         raise ValueError(f"unknown {option} {word!r}; choose from {', '.join(get_args(words))}")
 
@@ -72,11 +72,11 @@ class LayerConfig:
     Attributes:
         dim: D.
         preconditioner: see `PreconditionerConfig`.
-        steps: T. step_size: eta. step: whether eta stays what it is, or is where learning it begins.
+        steps: T. step_size: eta. step: whether eta is constant, or only the start of learning it.
         norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
         norm_eps: the number that the norm adds to the mean square.
         init_std: standard deviation of the initial weights.
-        beyond: what the paper does not have.
+        beyond: options that the paper does not have.
     """
 
     dim: int
@@ -103,7 +103,7 @@ class LayerConfig:
 
     @property
     def temperatures(self) -> tuple[float | None, ...]:
-        """tau_t of each of the T steps; None where it is that of all, or where there is none."""
+        """tau_t of each of the T steps; None if all share one, or have none."""
         return (None,) * self.steps
 
 
@@ -152,7 +152,7 @@ class AttentionConfig(LayerConfig):
 
     @property
     def temperatures(self) -> tuple[float | None, ...]:
-        """tau_t = tau cooling^t of each of the T steps; None where all have tau."""
+        """tau_t = tau cooling^t of each of the T steps; None if all have tau."""
         cooling = self.beyond.cooling
         return tuple(None if cooling == 1 else self.tau * cooling**t for t in range(self.steps))
 
@@ -180,10 +180,10 @@ class MLPConfig(LayerConfig):
 
 
 class LearnedPreconditioner(nn.Module):
-    """The parameters of a preconditioner; calling it gives the preconditioner.
+    """The parameters of a preconditioner; calling it returns the preconditioner.
 
     Attributes:
-        p: with d = sqrt(D) p, so that an optimiser's step on p moves d by sqrt(D) as much (App. C.4).
+        p: with d = sqrt(D) p, so that an optimiser's step on p moves d sqrt(D) times as far (App. C.4).
         U, V: the low-rank factors.
     """
 
@@ -210,7 +210,7 @@ class LearnedPreconditioner(nn.Module):
 
 
 class LearnedNorm(nn.Module):
-    """The gain of an RMSNorm inside a recursion; calling it gives the norm."""
+    """The gain of an RMSNorm inside a recursion; calling it returns the norm."""
 
     def __init__(self, kind: NormKind, dim: int, eps: float) -> None:
         super().__init__()
@@ -236,9 +236,9 @@ def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn
 class CEMLayer(nn.Module):
     """A layer of CEM: an energy and a descent, both made of its parameters on each call.
 
-    Parameters: of the preconditioner and of the norm; log_step (), where the step size is learned, so that it stays
-    positive, or (T,) where each step has its own; momentum (), where it is learned; preconditioners of the later
-    steps, where each step has its own; those of the energy are its kinds'.
+    Parameters: those of the preconditioner and the norm; log_step () if the step size is learned (a logarithm, so
+    that the size stays positive), or (T,) if each step has its own; momentum () if it is learned; preconditioners of
+    the later steps if each step has its own. The subclasses add those of the energy.
     """
 
     def __init__(self, config: LayerConfig, heads: int, generator: torch.Generator) -> None:
@@ -252,7 +252,7 @@ class CEMLayer(nn.Module):
         sizes = (config.steps,) if beyond.own_steps else ()
         self.log_step = nn.Parameter(torch.zeros(sizes)) if config.step == "learned" else None
         self._momentum = beyond.momentum
-        carries = beyond.learn_momentum and config.steps > 1  # one step has no move before it
+        carries = beyond.learn_momentum and config.steps > 1  # a single step has no move before it
         self.momentum = nn.Parameter(torch.tensor(beyond.momentum)) if carries else None
         self.later_preconditioners = nn.ModuleList(
             LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
@@ -260,10 +260,10 @@ class CEMLayer(nn.Module):
         )
 
     def set_steps(self, steps: int, step_size: float, least_fall: float = 0.0) -> None:
-        """From now on it takes T = `steps` steps of that size; its parameters stay what they are.
+        """From now on it takes T = `steps` steps of that size; its parameters stay as they are.
 
         Args:
-            least_fall: as of `Descent`: tokens may stop earlier.
+            least_fall: as in `Descent`: tokens may stop earlier.
 
         Raises:
             ValueError: its steps differ from one another, so that T is part of its parameters.
@@ -296,7 +296,7 @@ class CEMLayer(nn.Module):
         return blocked.run(self.descent, energy, x, energy.remember(x if h is None else h))
 
     def descend(self, x: Tensor, memory: Any) -> Tensor:
-        """Takes all steps from x with a memory that the energy has made: (B, J, D) -> (B, J, D)."""
+        """Takes all steps from x with a memory from `energy.remember`: (B, J, D) -> (B, J, D)."""
         return blocked.run(self.descent, self.energy, x, memory)
 
     def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
@@ -329,7 +329,7 @@ class CEMAttention(CEMLayer):
 
     @property
     def energy(self) -> Interaction:
-        """The interaction energy of the present parameters."""
+        """The interaction energy with the current parameters."""
         return Interaction(
             for_products(self.W_Q),
             for_products(self.W_K),
@@ -376,7 +376,7 @@ class CEMGatedMLP(CEMLayer):
 
     @property
     def energy(self) -> Elementwise | Convexified:
-        """The element-wise energy of the present parameters."""
+        """The element-wise energy with the current parameters."""
         V, W = for_products(self.V), for_products(self.W)
         if self.config.beyond.signs == "moved":
             return Convexified(V, W, self.activation, straight_through=True)

@@ -61,7 +61,7 @@ class SwiGLUConfig:
 
 @dataclass(frozen=True, eq=False)
 class KeyValueCache:
-    """Keys and values of the tokens so far, two tensors (B, K, S, R), and the room behind each for those to come."""
+    """Keys and values of the tokens so far, two tensors (B, K, S, R), and the room behind each for later ones."""
 
     keys: Tensor
     values: Tensor
@@ -80,7 +80,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the MLP for hidden states: (..., D) -> (..., D)."""
+        """The normalised hidden states: (..., D) -> (..., D)."""
         return rms_normalise(x, self.gain, self.eps)
 
 
@@ -150,7 +150,7 @@ class SwiGLU(nn.Module):
         self.norm = RMSNorm(config.dim, config.norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of causal attention for hidden states: (B, J, D) -> (B, J, D)."""
+        """The output of the MLP for hidden states: (B, J, D) -> (B, J, D)."""
         return (F.silu(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
 
     def residual(self, h: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ class BlockConfig:
     """A pre-norm block; either half may be CEM's or Llama's.
 
     Attributes:
-        rounds: how often the halves take turns, each with what it remembered in the first round. More than once
-            descends the sum of two energies, which only CEM's halves have, and is not the paper's
+        rounds: how often the halves take turns, each with its memory from the first round. More than one round
+            descends the sum of two energies, which only CEM's halves have; it is not in the paper
             (docs/mathematics.md §18d).
     """
 
@@ -42,8 +42,8 @@ class LanguageModelConfig:
 
     Attributes:
         vocabulary: number of tokens. layers: number of blocks. block: what each block is.
-        init_std: standard deviation of the first weights of embedding and head.
-        embedding_std, head_std: of either, where it has a scale of its own.
+        init_std: standard deviation of the initial weights of embedding and head.
+        embedding_std, head_std: the same for either, if it has a scale of its own.
     """
 
     vocabulary: int
@@ -61,11 +61,11 @@ class LanguageModelConfig:
 
 @dataclass(frozen=True)
 class Walk:
-    """The way of a state through a block.
+    """The path of a state through a block.
 
     Attributes:
-        states: h, after attention, after the MLP, and so on for each round: 2 rounds + 1 of (B, J, D).
-        attention: what attention remembers, its cache when decoding.
+        states: h, after attention, after the MLP, and so on for each round: (2 rounds + 1) times (B, J, D).
+        attention: the memory of attention, its cache when decoding.
     """
 
     states: tuple[Tensor, ...]
@@ -96,12 +96,12 @@ class Block(nn.Module):
         self.rounds = config.rounds
 
     def forward(self, h: Tensor, past: Any = None) -> tuple[Tensor, Any]:
-        """The block's output (B, J, D), and what attention remembers, its cache when decoding."""
+        """The block's output (B, J, D), and the memory of attention, its cache when decoding."""
         walk = self.walk(h, past)
         return walk.states[-1], walk.attention
 
     def walk(self, h: Tensor, past: Any = None) -> Walk:
-        """The block's output together with every state on the way to it."""
+        """The block's output and every state on the way to it."""
         x, memory = self.attention.residual(h, past)
         if self.rounds == 1:
             return Walk((h, x, self.mlp.residual(x)), memory)

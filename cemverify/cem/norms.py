@@ -26,11 +26,11 @@ class Norm(Protocol):
     """A normalisation around the gradient."""
 
     def into(self, x: Tensor) -> Tensor:
-        """Where the energy is asked: N(x), (..., D)."""
+        """Where the energy is evaluated: N(x), (..., D)."""
         return x
 
     def out(self, g: Tensor) -> Tensor:
-        """What becomes of the gradient found there, (..., D)."""
+        """What the gradient found there becomes, (..., D)."""
         return g
 
 
@@ -64,7 +64,7 @@ class RMSNormFolded(RMSNormInside):
 
 
 def norm(kind: NormKind, gain: Tensor | None, eps: float = 1e-5) -> Norm:
-    """The norm of a kind; its gain is None where it is "none", (..., 1) where it is "scalar", else (..., D)."""
+    """The norm of a kind; its gain is None for "none", (..., 1) for "scalar", else (..., D)."""
     if gain is None:
         return NoNorm()
     return (RMSNormFolded if kind == "folded" else RMSNormInside)(gain, eps)

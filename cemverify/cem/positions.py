@@ -38,19 +38,19 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def alibi(heads: int, like: Tensor) -> Alibi:
-    """ALiBi with its authors' slopes, made on the device: numbers that came from the CPU would have a GPU wait.
+    """ALiBi with its authors' slopes, made on the device: a GPU would have to wait for numbers from the CPU.
 
     Args:
         like: gives dtype and device.
     """
     below = 2 ** math.floor(math.log2(heads))
-    k = torch.arange(heads, dtype=like.dtype, device=like.device)  # (K,), exact, and so are these products with it
+    k = torch.arange(heads, dtype=like.dtype, device=like.device)  # (K,), exact, as are these products with it
     return Alibi(torch.exp2(torch.where(k < below, (k + 1) * (-8 / below), (k - below + 0.5) * (-8 / below))))
 
 
 @dataclass(frozen=True, eq=False)
 class Alibi:
-    """b_ijk = -m_k |i - j|: the further, the less (Press et al. 2022).
+    """b_ijk = -m_k |i - j|, which falls with distance (Press et al. 2022).
 
     Attributes:
         slopes: m (K,), non-negative.

@@ -1,4 +1,4 @@
-"""The dtype of matrix products under autocast, in which what several products share is made once."""
+"""The dtype of matrix products under autocast, so that an operand of several products is cast once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def for_products(tensor: Tensor) -> Tensor:
-    """The tensor as products take it: autocast keeps a cast of a weight, but none of its transpose or of a state."""
+    """The tensor as products take it: autocast keeps a weight's cast, but not that of its transpose or of a state."""
     kind = tensor.device.type
     if tensor.dtype != torch.float32 or not torch.amp.is_autocast_available(kind):
         return tensor

@@ -1,7 +1,7 @@
 """Preconditioners P: how a descent turns and scales the gradient (Eq. 12, 13).
 
-One P for all heads, or one per head. Only a P shared by the heads keeps the promise that a positive
-semi-definite P descends: with per-head P_k the step sum_k P_k g_k can go uphill (docs/mathematics.md §5).
+One P for all heads, or one per head. A positive semi-definite P guarantees descent only if the heads
+share it: with per-head P_k the step sum_k P_k g_k can go uphill (docs/mathematics.md §5).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Preconditioner(Protocol):
         ...
 
     def smallest_eigenvalue(self) -> Tensor:
-        """The smallest eigenvalue of P, () or (K,); positive means: safe to descend with."""
+        """The smallest eigenvalue of P, () or (K,); if positive, P is safe to descend with."""
         return torch.ones(())
 
     def largest_eigenvalue(self) -> Tensor:
@@ -151,7 +151,7 @@ class LowRank(_LowRank):
 
     def _shrink(self) -> Tensor:
         """c, () or with stacked factors (..., 1, 1)."""
-        # matrix_norm has derivative 0 at 0, where sqrt(sum of squares) has nan, and V starts at 0
+        # V starts at 0, where the derivative of matrix_norm is 0 and that of sqrt(sum of squares) nan
         product = 2 * torch.linalg.matrix_norm(self.U) * torch.linalg.matrix_norm(self.V)
         # the inner where keeps the unused branch away from 0/0, in its derivative too
         c = torch.where(product > self.rho, self.rho / torch.where(product > self.rho, product, 1.0), 1.0)
@@ -161,7 +161,7 @@ class LowRank(_LowRank):
 def preconditioner(
     kind: PreconditionerKind, d: Tensor | None, U: Tensor | None = None, V: Tensor | None = None
 ) -> Preconditioner:
-    """The preconditioner of a kind; the parameters that the kind does not have are None.
+    """The preconditioner of a kind; parameters that the kind does not have are None.
 
     Args:
         d: (..., D). U, V: (..., D, R).

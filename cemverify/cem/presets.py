@@ -42,7 +42,7 @@ def size(name: str) -> Size:
     """The row of Table 1 of that name.
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: there is none; the message lists the names.
     """
     if name not in SIZES:
         raise ValueError(f"unknown model size {name!r}; choose from {', '.join(SIZES)}")

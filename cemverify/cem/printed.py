@@ -1,7 +1,7 @@
-"""Algorithm 1 exactly as the paper prints it, where it is not what the energies imply.
+"""Algorithm 1 exactly as the paper prints it, which is not what the energies imply.
 
-The rest of this package follows the reading that is a true energy gradient. This is kept so that a reader can run the
-printed text, and so that each difference can be shown (docs/mathematics.md §7).
+The rest of this package follows the reading that is a true energy gradient. This file lets a reader run the printed
+text, and shows each difference (docs/mathematics.md §7).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from cemverify.cem.layers import CEMAttention
 class PrintedAlgorithm1(nn.Module):
     """The attention of Algorithm 1, read in parallel over the tokens and otherwise literally.
 
-    It overwrites h by RMSNorm(h) and starts there, normalises once more inside, leaves the diagonal out of
-    the values and *subtracts* the attended values: an ascent (docs/mathematics.md §7a-d). Takes the parameters of the
-    `CEMAttention` it is given, without owning them; one preconditioner per head or for all.
+    It overwrites h with RMSNorm(h) and starts there, normalises once more inside, leaves the diagonal out of
+    the values and *subtracts* the attended values: an ascent (docs/mathematics.md §7a-d). It uses the parameters of
+    the given `CEMAttention` without owning them, with one preconditioner per head or for all.
 
     Args:
         attention: where the parameters live.

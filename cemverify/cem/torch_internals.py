@@ -1,7 +1,7 @@
-"""What torch does not promise: its private names, each used here alone.
+"""What torch does not promise: its private names, each used only here.
 
-`suites/test_private_interfaces.py` says what each of them has to do, so that a torch that changes one is noticed. The
-tests of tiled attention say it of `softmax_backward`, those of roundoff of `TorchDispatchMode`.
+`suites/test_private_interfaces.py` states what each of them must do, so that a torch that changes one is noticed. For
+`softmax_backward` the tests of tiled attention do this, for `TorchDispatchMode` those of roundoff.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def count_modes() -> tuple[int, int]:
 
 
 def without_overrides() -> AbstractContextManager[Any]:
-    """Within, no subclass of `Tensor` takes operations over."""
+    """A context in which no subclass of `Tensor` overrides operations."""
     disabled: AbstractContextManager[Any] = torch._C.DisableTorchFunctionSubclass()
     return disabled
 
@@ -54,8 +54,8 @@ def without_overrides() -> AbstractContextManager[Any]:
 def inductor_without_code(graph: Any, inputs: Any) -> Any:
     """A backend of `torch.compile`: attention as the default one rewrites it, without the code that it generates.
 
-    What has no softmax and permutes no axes is traced alone: to import what fuses attention takes seconds, and torch
-    2.13 was found to take permuted keys for transposed ones.
+    A graph with no softmax and no permuted axes is only traced: importing what fuses attention takes seconds, and
+    torch 2.13 was found to take permuted keys for transposed ones.
     """
     from torch._dynamo.backends.common import aot_autograd
 
@@ -84,7 +84,7 @@ def standard_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def set_deterministic(on: bool, *, warn_only: bool) -> None:
-    """`torch.use_deterministic_algorithms`, which imports a compiler, without that."""
+    """`torch.use_deterministic_algorithms`, without its import of a compiler."""
     torch._C._set_deterministic_algorithms(on, warn_only=warn_only)
 
 

@@ -4,7 +4,7 @@
     -grad xi'      = V^T (gamma_i * sigma(sign(gamma_i) * V x_i))
 
 The appendix calls it convex. With a convex phi, that is a monotone sigma, it is a non-positive combination
-of convex functions: *concave*, and so descends for any step size (docs/mathematics.md §10).
+of convex functions: *concave*. So a step of any size descends (docs/mathematics.md §10).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Convexified:
     Attributes:
         V: (M, D). W: (M, D). activation: sigma and its primitive.
         straight_through: whether gradients of the gates pass through their signs as through the identity, as in the
-            paper's training (App. B); by themselves signs have none.
+            paper's training (App. B); otherwise signs pass none on.
     """
 
     V: Tensor

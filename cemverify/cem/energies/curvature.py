@@ -14,11 +14,11 @@ class Curvature:
 
     By the descent lemma, for every symmetric positive semi-definite P and g the gradient at x,
     `energy(x - eta P g) <= energy(x) - eta (1 - eta upper lambda_max(P) / 2) g.Pg`.
-    An upper bound of zero says *concave*: then any step size descends, and any P whose symmetric part is
-    positive semi-definite will do. Curvature downwards never hurts, so only the upper side is bounded.
+    An upper bound of zero means *concave*: then any step size descends, with any P whose symmetric part is
+    positive semi-definite. Downward curvature never hurts, so only the upper side is bounded.
 
     Attributes:
-        upper: broadcasts to (B, J), at least 0; 0 where the energy is concave in x, `inf` where no bound is known.
+        upper: broadcasts to (B, J), at least 0; 0 if the energy is concave in x, `inf` if no bound is known.
     """
 
     upper: Tensor
@@ -26,7 +26,7 @@ class Curvature:
     def safe_step(self, largest_eigenvalue: float | Tensor = 1.0) -> Tensor:
         """The step size below which the energy cannot rise, per token: 2 / (upper * lambda_max(P)).
 
-        `inf` where concave. The bound is tight (docs/mathematics.md §9).
+        `inf` if concave. The bound is tight (docs/mathematics.md §9).
         """
         largest = largest_eigenvalue.to(self.upper) if isinstance(largest_eigenvalue, Tensor) else largest_eigenvalue
         return torch.where(self.upper == 0, torch.inf, 2.0 / (self.upper * largest))

@@ -64,5 +64,5 @@ class Elementwise:
         spectral = torch.linalg.matrix_norm(self.V.to(torch.float64), ord=2)
         largest_gate = memory.gate.abs().amax(-1).to(torch.float64)
         scale = spectral**2 * largest_gate
-        # an energy that is constant in x is flat, even where the slope bound is infinite
+        # an energy that is constant in x is flat, even if the slope bound is infinite
         return Curvature(torch.where(scale == 0, 0.0, scale * self.activation.slope_bound))

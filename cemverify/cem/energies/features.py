@@ -2,9 +2,9 @@
 
     tau m_k j = f_1 + f_2 + f_3,   (x, 1, 1, 1) . (k_j, f_1, f_2, f_3) / tau = x . k_j / tau + m_k j
 
-A softmax does not see what a row has in common, so m_k j is m_k (j - i). Three numbers of bfloat16 hold what one of
-float32 does, and products are summed in float32: against float64 attention is then as far off as without ALiBi. In
-float32 it is not, where scores in the thousands lose digits.
+A term that is the same in a whole row does not change its softmax, so m_k j serves as m_k (j - i). Three bfloat16
+numbers hold as much as one of float32, and products are summed in float32, so attention is as close to float64 as
+without ALiBi. In float32 it would not be, because scores in the thousands lose digits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch.nn import functional as F
 from cemverify.cem.devices import kind
 from cemverify.cem.positions import Alibi
 
-# Where ALiBi goes in as features; on a CPU tiles are as fast.
+# The devices on which ALiBi is given as features; on a CPU tiles are as fast.
 FEATURES_ON = {"cuda"}
 TERMS = 3
-# The widest heads of FlashAttention-2. It has kernels for 32, 64, 96, 128, 192 and 256 features, and others take the
-# next: three features more take a head of 64 to the kernel of 96, and one of 72 or 84 to no other.
+# The widest heads of FlashAttention-2. It has kernels for 32, 64, 96, 128, 192 and 256 features; others take the
+# next: with three more features, a head of 64 needs the kernel of 96, and one of 72 or 84 the same as before.
 WIDEST = 256
 
 
@@ -31,7 +31,7 @@ class FeaturedKeys:
     """Keys with their features.
 
     Attributes:
-        keys: (B, K, S, R + 3 and some zeros: a multiple of 8, as kernels take them).
+        keys: (B, K, S, R + 3 and some zeros, a multiple of 8, as kernels need).
         temperature: tau, by which the scores are divided.
     """
 
@@ -48,7 +48,7 @@ def fits(keys: Tensor) -> bool:
 def featured(keys: Tensor, bias: Alibi, temperature: float) -> FeaturedKeys:
     """The keys (B, K, S, R) of causal attention with ALiBi."""
     B, K, S, R = keys.shape
-    columns = torch.arange(1 - S, 1, device=keys.device)  # small where most rows look most
+    columns = torch.arange(1 - S, 1, device=keys.device)  # small where most rows attend most
     left = -bias.sign * temperature * bias.slopes.double()[:, None] * columns  # (K, S)
     terms = []
     for _ in range(TERMS):

@@ -31,9 +31,9 @@ class InteractionMemory:
     Attributes:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
         states: h itself, (B, S, D), in the dtype of products, kept only if a diagonal needs it.
-        ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
-        spare: behind the keys and behind the states, for the tokens to come.
-        featured: the keys with ALiBi as features, where fused attention takes it so.
+        ahead: how many of the tokens remembered come after the last query; 0 except in a window on a part of them.
+        spare: the room behind the keys and behind the states, for later tokens.
+        featured: the keys with ALiBi as features, if fused attention takes it that way.
     """
 
     keys: Tensor
@@ -97,10 +97,10 @@ class Interaction:
         return InteractionMemory(keys, states, spare=(behind_keys, behind_states))
 
     def window(self, memory: InteractionMemory, tokens: int, _start: int, stop: int) -> InteractionMemory:
-        """What the queries up to stop see of the memory, as views: all up to the last, or all there is.
+        """The memory that the queries up to stop see, as views: up to the last of them if causal, otherwise all.
 
         Args:
-            tokens: J, how many queries there are; they are the last of those remembered.
+            tokens: J, the number of queries; they are the last of the tokens remembered.
         """
         ahead = memory.ahead + tokens - stop
         if not self.causal:
@@ -119,7 +119,7 @@ class Interaction:
         assert memory.states is not None
         if self.diagonal.dim() == 1:
             return -low_rank - self.diagonal * (weights.sum(dim=1) @ memory.states)
-        # in two steps: the order in which einsum contracts three factors depends on what else is installed
+        # in two steps, because the order in which einsum contracts three factors depends on installed packages
         context = weights @ memory.states[:, None]  # (B, K, J, D)
         return -low_rank - (self.diagonal[:, None] * context).sum(dim=1)
 
@@ -138,7 +138,7 @@ class Interaction:
         return Curvature(torch.zeros((), dtype=memory.keys.dtype, device=memory.keys.device))
 
     def is_fused(self, x: Tensor, memory: InteractionMemory) -> bool:
-        """Whether torch's own attention takes it without a mask: no diagonal, rows aligned, a bias as features."""
+        """Whether torch's own attention takes it without a mask: no diagonal, rows aligned, any bias as features."""
         if self.diagonal is not None or not self.causal or x.shape[1] != memory.length:
             return False
         featured = memory.featured
@@ -152,7 +152,7 @@ class Interaction:
     # --- the parts of the formula ---------------------------------------------------------------
 
     def _positions(self, queries: int, memory: InteractionMemory) -> tuple[Tensor, Tensor]:
-        """Query and key positions: the J queries are the last of the S tokens remembered, but for those ahead."""
+        """Query and key positions: the J queries are the last of the S tokens remembered, except for those ahead."""
         columns = torch.arange(memory.length, device=memory.keys.device)
         stop = memory.length - memory.ahead
         return columns[stop - queries : stop], columns
@@ -202,7 +202,7 @@ class Interaction:
         if queries.shape[-1] == 1 and queries.is_cuda:
             # padded to eight in half precision, by strides that may look channels-last; fused attention refuses these
             queries, keys = (array.clone(memory_format=torch.contiguous_format) for array in (queries, keys))
-        # Never a mask and is_causal together; is_causal aligns rows at the start, so only for J = S.
+        # Never a mask and is_causal together; is_causal aligns rows at the start, so it is right only for J = S.
         if self.is_fused(x, memory) and memory.featured is not None:
             attended = features.attention(queries, memory.featured)
         elif self.is_fused(x, memory):

@@ -1,7 +1,7 @@
 """The gradient of the element-wise energy without its hidden numbers: they are computed again in the backward pass.
 
-A step of a gated MLP keeps three numbers for each hidden unit and token for its derivative. Here it keeps the states,
-which are fewer, for one more matrix product.
+A step of a gated MLP keeps three numbers for each hidden unit and token for its derivative. Here it keeps only the
+states, which are fewer, at the cost of one more matrix product.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Attention with a diagonal that heads share: all that is done to weights between products, by kernels of our own.
+"""Attention with a diagonal that heads share: everything done to weights between products, in our own kernels.
 
     a_kij = softmax_j(scale (S_kij + C_ij) + m_k (j - i)),   W_ij = sum_k a_kij                                forward
     dS_kij = scale a_kij (g_kij - sum_j a_kij g_kij),   g_kij = dP_kij + dW_ij,   dC_ij = sum_k dS_kij        backward
 
 S = q k^T and C = (d x) h^T are products, as are the sums over j, and torch's own library is best at them. One program
-has one row of one sequence and goes through its heads, so that what they share is read once and summed in registers.
-Each number is read once and written once, in place: with the products 8 bytes for a weight forward and 18 backward in
-bfloat16, where torch's operations move about 130.
+has one row of one sequence and loops over its heads, so that what they share is read once and summed in registers.
+Each number is read once and written once, in place. With the products this moves 8 bytes per weight forward and 18
+backward in bfloat16; torch's operations move about 130.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from cemverify.cem.precision import add_product
 
-# Triton reads annotations, and knows its own alone. Rows are loaded up to their end, and not to the last column seen:
-# where they begin and end at multiples of 16, a load is then one of 16 bytes.
+# Triton reads annotations, and knows only its own. Rows are loaded up to their end, not to the last column seen: if
+# they begin and end at multiples of 16, a load is then one of 16 bytes.
 
 
 @triton.jit
@@ -89,7 +89,7 @@ _SCHEMA = "(Tensor(a!) scores, Tensor(b!) shared, Tensor slopes, float scale, in
 
 @torch.library.custom_op("cemverify::softmax_rows", mutates_args=("scores", "shared"), schema=_SCHEMA)
 def softmax_rows(scores: Tensor, shared: Tensor, slopes: Tensor, scale: float, past: int) -> None:
-    """S (B K, r, s) and C (B, r, s) become the weights and their sums over heads; row 0 sees `past` columns more."""
+    """S (B K, r, s) and C (B, r, s) become the weights and their sums over heads; row 0 sees `past` more columns."""
     _launch(_forward, scores.shape[1], scores, shared, slopes, scale, past)
 
 
@@ -125,7 +125,7 @@ def read(operands: Operands, slopes: Tensor, tiles: Tiles, scale: float, out: tu
 def derivative(
     operands: Operands, slopes: Tensor, tiles: Tiles, scale: float, d_out: tuple[Tensor, Tensor], into: Operands
 ) -> None:
-    """From the derivatives of what was read those of the operands: of q and w written, of k and h added."""
+    """Derivatives of the operands from those of what was read: of q and w written, of k and h added."""
     q, k, w, h = operands
     d_q, d_k, d_w, d_h = into
     for a, b, s in tiles:

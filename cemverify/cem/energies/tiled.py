@@ -1,10 +1,10 @@
-"""The gradient of the interaction energy a tile of attention weights at a time: the same sums, in less memory.
+"""The gradient of the interaction energy, one tile of attention weights at a time: the same sums, in less memory.
 
 `Interaction` is the formula; this is how it is evaluated on many tokens. A tile is a few rows of the weights a_kij
-with the columns that these rows see and no others, which for causal attention are half of all. What `Interaction`
-does in a pass of its own over all weights happens here inside a product, or not at all: the temperature scales a
-product, the causal mask rides on the shared diagonal's scores, and ALiBi is one number for each column, since a
-softmax does not see what its row has in common.
+with only the columns that these rows see, which for causal attention are half of all. What `Interaction` does in a
+pass of its own over all weights happens here inside a product, or not at all: the temperature scales a product, the
+causal mask is added to the shared diagonal's scores, and ALiBi is one number for each column, since a term that is
+the same in a whole row does not change its softmax.
 
 The derivative is written out, since autograd would keep every pass. A second derivative is that of the formula.
 """
@@ -25,7 +25,7 @@ from cemverify.cem.precision import add_product
 from cemverify.cem.torch_internals import softmax_backward
 
 Context = Literal["none", "summed", "per-head"]
-# What one evaluation has read from the memory: sum_j a_kij (W_K h_j) and sum_j a_kij h_j, None without a diagonal.
+# What one evaluation has read from the memory: sum_j a_kij (W_K h_j), and sum_j a_kij h_j or None without a diagonal.
 Reading = tuple[Tensor, Tensor | None]
 
 
@@ -36,13 +36,12 @@ class TiledInteraction(Interaction):
     Attributes:
         tile: rows in a tile.
         saves_weights: whether weights are kept for the backward pass, or computed again there.
-        by_rows: whether the weights of a tile are made by kernels of ours (`cemverify.cem.energies.rows`), as they
-            can be where a diagonal that the heads share is there, and no bias but ALiBi.
-        note: told what each evaluation reads from the memory.
-        recalled: what an earlier evaluation at the same states has read, which is not computed again; its derivative
-            is.
-        sums: where the gradients of the memory's keys and states are added, and given to autograd no more: one sum
-            for all tiles and steps, (B, K, S, R) and (B, S, D) of float32 at least.
+        by_rows: whether our kernels make the weights of a tile (`cemverify.cem.energies.rows`), which needs a
+            diagonal that the heads share, and no bias except ALiBi.
+        note: called with what each evaluation reads from the memory.
+        recalled: what an earlier evaluation at the same states has read; only its derivative is computed again.
+        sums: to these the gradients of the memory's keys and states are added, instead of going to autograd: one
+            sum for all tiles and steps, (B, K, S, R) and (B, S, D) of float32 at least.
     """
 
     tile: int = 64
@@ -70,13 +69,13 @@ class TiledInteraction(Interaction):
         per_head = self.diagonal is not None and self.diagonal.dim() == 2
         kind: Context = "none" if self.diagonal is None else "per-head" if per_head else "summed"
         attended, context = self._attend(x, memory, kind)
-        # minus the weights, which are few, and not minus the states
+        # the sign goes to the weights, which are fewer than the states
         low_rank = torch.einsum("bkjr,krd->bjd", self._unrotate(attended, memory), -self.W_Q)
         if self.diagonal is None:
             return low_rank
         if per_head:
             return low_rank - (self.diagonal[:, None] * context).sum(dim=1)
-        # in the dtype of both, or autocast would widen what was read, and keep it
+        # in the dtype of both; otherwise autocast would widen what was read, and keep it
         return torch.addcmul(low_rank, self.diagonal.to(context.dtype), context, value=-1)
 
     def head_gradients(self, x: Tensor, memory: InteractionMemory) -> Tensor:
@@ -89,14 +88,14 @@ class TiledInteraction(Interaction):
         return torch.addcmul(low_rank, diagonal, context, value=-1)
 
     def reading_width(self, *, per_head: bool) -> int:
-        """Numbers in a `Reading` for each token, where the gradients of heads are asked for or only their sum."""
+        """Numbers in a `Reading` for each token, for the gradients of heads or only for their sum."""
         K, R, D = self.W_Q.shape
         if self.diagonal is None:
             return K * R
         return K * R + (K * D if per_head or self.diagonal.dim() == 2 else D)
 
     def _attend(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Tensor, Tensor]:
-        """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j as its kind says."""
+        """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j of this kind."""
         read: Any = self.recalled
         if self.recalled is None or torch.is_grad_enabled():
             apply: Any = _Attended.apply
@@ -106,9 +105,9 @@ class TiledInteraction(Interaction):
         return read  # type: ignore[no-any-return]
 
     def _operands(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Any, ...]:
-        """Queries, keys, weighted states, states and bias, and how they are cut."""
+        """Queries, keys, weighted states, states and bias, and how weights are cut."""
         rows = x.shape[1]
-        weighted = None  # what meets the states in the scores: (B, J, D) or (B, K, J, D)
+        weighted = None  # what multiplies the states in the scores: (B, J, D) or (B, K, J, D)
         if self.diagonal is not None:
             shared = self.diagonal.dim() == 1
             weighted = x * self.diagonal if shared else x[:, None] * self.diagonal[:, None]
@@ -132,14 +131,14 @@ class TiledInteraction(Interaction):
         return torch.zeros(self.heads, device=memory.keys.device)
 
     def _tile_bias(self, rows: int, memory: InteractionMemory) -> Tensor | None:
-        """The bias, (K, J, S), or (K, 1, S) where it is one number for each column and another for each row."""
+        """The bias, (K, J, S), or (K, 1, S) if it is the sum of a number per column and one per row."""
         if self.bias is None:
             return None
         exact = torch.promote_types(memory.keys.dtype, torch.float32)
         own, columns = self._positions(rows, memory)
         if self.causal and isinstance(self.bias, Alibi):
-            # m (j - i) and not m |i - j|, in the past the same; relative to the last row, so that it is small, and
-            # exact, where the weights are large
+            # m (j - i) in place of m |i - j|, the same in the past; relative to the last row, so that it is small,
+            # and exact, where the weights are large
             return -self.bias.sign * self.bias.slopes[:, None, None].to(exact) * (columns - own[-1:])[None, None]
         return self.bias(own, columns).to(exact)
 
@@ -149,10 +148,10 @@ class _How:
     """How the weights are cut.
 
     Attributes:
-        scale: 1 / tau. tile: rows of a tile. past: what row 0 sees beside itself; None if every row sees all.
+        scale: 1 / tau. tile: rows of a tile. past: how many columns row 0 sees besides its own; None if all see all.
         context: what is read from the states: nothing, one sum for all heads, one for each. heads: K.
         saves_weights: whether weights are kept for the backward pass.
-        by_rows: whether kernels of ours make the weights; the bias is then ALiBi's slopes (K,).
+        by_rows: whether our kernels make the weights; the bias is then ALiBi's slopes (K,).
     """
 
     scale: float
@@ -242,7 +241,7 @@ def _read(
 
 
 def _rows() -> Any:
-    """`cemverify.cem.energies.rows`, which needs Triton; to import that takes as long as torch does."""
+    """`cemverify.cem.energies.rows`, which needs Triton; importing that takes as long as importing torch."""
     from cemverify.cem.energies import rows
 
     return rows
@@ -257,7 +256,7 @@ def _first(
     how: _How,
     sums: Reading | None,
 ) -> list[Tensor | None]:
-    """The gradients of queries, keys, weighted, states and bias; None of keys and states that are added to sums."""
+    """The gradients of queries, keys, weighted, states and bias; None for keys and states that are added to sums."""
     queries, keys, weighted, states, bias = inputs
     assert queries is not None
     assert keys is not None
@@ -322,7 +321,7 @@ def _second(
     inputs: Sequence[Tensor | None], wanted: Sequence[bool], d_attended: Tensor, d_context: Tensor | None, how: _How
 ) -> list[Tensor | None]:
     """The same gradients in operations that can be differentiated again, on all weights at once."""
-    # by names of their own, or what the queries owe to the keys in earlier steps would count once more
+    # as views of their own; otherwise the queries' dependence on the keys in earlier steps would count twice
     inputs = [None if t is None else t.view_as(t) for t in inputs]
     queries, keys, weighted, states, bias = inputs
     assert queries is not None
@@ -355,9 +354,9 @@ class _Added:
     """What is added to the scores of all tiles.
 
     Attributes:
-        columns: (B K, 1, S), where the bias is one number for each column. bias: (K, J, S) or (K, 1, S), where it is
-            not, or is added in float32. future: (r, r), -inf where a row of a tile may not look; None if it may
-            look everywhere.
+        columns: (B K, 1, S), if the bias is one number for each column. bias: (K, J, S) or (K, 1, S), if it is not,
+            or is added in float32. future: (r, r), -inf where a row of a tile may not look; None if it may look
+            everywhere.
     """
 
     columns: Tensor | None
@@ -389,7 +388,7 @@ def _weights(
     batch = stacks // how.heads
     bias = added.bias
     future = None if added.future is None else added.future[:rows, :rows]
-    # relative to the tile's own last row: the one of all would leave early rows few digits
+    # relative to the tile's own last row: the last row of all would leave early rows few digits
     last = how.past + q.shape[1] if how.past is not None else s
     if added.columns is not None:
         start = added.columns[:, :, last - s : last]
@@ -418,10 +417,10 @@ def _weights(
 
 
 def _flush(p: Tensor) -> None:
-    """Makes 0 of weights that are nothing beside 1 and near the smallest numbers, with which a CPU computes slowly.
+    """Sets weights to 0 that are negligible beside 1 and near the smallest numbers, with which a CPU is slow.
 
-    ALiBi makes many, and so does a state that several steps have made long: products with them take up to ten times
-    as long, and this pass takes two or three percent of the whole.
+    ALiBi makes many of them, and so does a state that several steps have made long. Products with them take up to
+    ten times as long; this pass takes two or three percent of the whole.
     """
     if p.device.type == "cpu":
         limits = torch.finfo(p.dtype)
@@ -429,7 +428,7 @@ def _flush(p: Tensor) -> None:
 
 
 def _stacks(q: Tensor, *operands: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """All of the queries' dtype; queries and keys as stacks of matrices, (B K, J, R) and (B K, S, R)."""
+    """All in the queries' dtype; queries and keys as stacks of matrices, (B K, J, R) and (B K, S, R)."""
     k, w, h = (None if t is None else t.to(q.dtype).contiguous() for t in operands)
     assert k is not None
     return q.reshape(-1, *q.shape[2:]), k.flatten(0, 1), w, h
