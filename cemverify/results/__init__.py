@@ -1,1 +1,1 @@
-"""Result files: the envelope of everything that is measured, what made it, its tables and its statistics."""
+"""Result files: the envelope around every measurement, what made it, its tables and its statistics."""

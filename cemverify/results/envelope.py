@@ -1,6 +1,6 @@
 """Result files: one small versioned JSON schema for the verifier and for the studies.
 
-Every file says what made it. Around the payload of its kind stands the same envelope:
+Every file says what made it. Every kind has its own payload, in the same envelope:
 
     schema          "cemverify.result"
     schema_version  1
@@ -8,9 +8,9 @@ Every file says what made it. Around the payload of its kind stands the same env
                     "benchmarks", "gpu", "readings", "list", "repair"
     suite_version   the version of this package
     made_by         {command, configuration, seed, versions, device, commit, created, duration_seconds}
-    tables          [{title, columns, rows}], what a person reads; `python -m reports tables` renders them
+    tables          [{title, columns, rows}], for people; `python -m reports tables` renders them
 
-Files are written aside and renamed, so a reader never meets half of one.
+Files are written aside and renamed, so a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -96,17 +96,17 @@ def check_outputs(
     stores: Iterable[Path] = (),
     read: Iterable[Path | None] = (),
 ) -> None:
-    """Checks before the work that outputs can be written, and overwrite neither each other nor what is read.
+    """Checks, before the work, that outputs can be written and overwrite neither each other nor what is read.
 
     Paths are compared by what they lead to, through links and however they are written. An output may be a stream
-    (`cemverify.processes.targets`); if it is stdout, whatever a command prints goes to stderr from now on. Touches
-    nothing.
+    (`cemverify.processes.targets`); if it is stdout, whatever a command prints goes to stderr from now on. No file is
+    changed.
 
     Args:
-        paths: of files, None where one is not asked for.
-        page: of a page that has its readings beside it, in a file of the same name that ends in .json, and pictures.
-        pictured: of a page that has pictures beside it. updated: of a file that is read first.
-        folders: into which files are written. stores: folders that need not be writable if they have everything.
+        paths: of files; None for one that was not requested.
+        page: of a page with its readings beside it, in a file of the same name that ends in .json, and pictures.
+        pictured: of a page with pictures beside it. updated: of a file that is read first.
+        folders: into which files are written. stores: folders that need not be writable if they are complete.
         read: what the outputs are made of; a folder stands for the Python files below it.
     """
     if page is not None and not page.name:
@@ -118,7 +118,7 @@ def check_outputs(
         if path is not None and _writable(path).stream:
             raise ResultError(f"cannot write {path}: it {why}, so it has to be a regular file")
         if path is not None and path != updated:
-            _writable(path.with_name(f"{path.stem}-and-what-a-picture-shows.svg"))  # whose name may be too long
+            _writable(path.with_name(f"{path.stem}-and-what-a-picture-shows.svg"))  # such a name may be too long
     files = [(path, target.place) for path, target in targets if not target.stream]
     if len({place for _, place in files}) < len(files):
         if readings is not None and readings != page:
@@ -152,7 +152,7 @@ def _writable(path: Path) -> Target:
         if not target.stream:
             nearest = next(parent for parent in target.place.parents if parent.exists())
             try:
-                TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell
+                TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not decide
             except OSError as error:
                 raise OSError(f"no file can be created in {nearest} ({error.strerror or error})") from error
     except OSError as error:
@@ -167,11 +167,11 @@ def _is_read(place: Path, source: Path) -> bool:
             return place.suffix == ".py" and place.exists() and source.resolve() in place.parents
         return place == Path(os.path.realpath(source)) or place.samefile(source)
     except OSError:
-        return False  # one of them is not there, or whoever reads it says so
+        return False  # one of them does not exist; reading it would report that
 
 
 def show(text: str) -> None:
-    """Prints what a command found; what a file says in it controls no terminal."""
+    """Prints what a command found; text from files in it cannot control the terminal."""
     print(visible(text), flush=True)
 
 
@@ -223,7 +223,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def complete(path: Path, content: Mapping[str, Any]) -> Iterator[None]:
-    """Around whatever reads the payload of a result, of which the schema knows little: what it lacks is a sentence.
+    """A context for reading a result's payload, of which the schema knows little: what is missing becomes a sentence.
 
     Args:
         content: of the file, as `read` returned it.
@@ -246,7 +246,7 @@ def complete(path: Path, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
-    """How a value departs from what a JSON schema describes: " at PLACE: what is wrong"; None if it does not."""
+    """How a value violates a JSON schema: " at PLACE: what is wrong"; None if it does not."""
     from jsonschema import Draft202012Validator
 
     for error in Draft202012Validator(schema).iter_errors(content):
@@ -258,7 +258,7 @@ def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is no JSON number")
@@ -286,7 +286,7 @@ def tables_of(content: Mapping[str, Any]) -> list[Table]:
 
 
 def finite(value: Any) -> Any:
-    """The value as JSON can hold it: infinity and NaN become None, wherever they stand."""
+    """The value as JSON can hold it: infinity and NaN become None, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -9,7 +9,7 @@ NOTHING = "–"
 
 
 def shown_ratio(comparison: PairedComparison | Ratio | None, digits: int = 4) -> str:
-    """A ratio with its interval where it has one, "0.9934 [0.9910, 0.9958]"; a dash for None."""
+    """A ratio with its interval if it has one, "0.9934 [0.9910, 0.9958]"; a dash for None."""
     if comparison is None:
         return NOTHING
     ratio = comparison.ratio if isinstance(comparison, PairedComparison) else comparison
@@ -19,12 +19,12 @@ def shown_ratio(comparison: PairedComparison | Ratio | None, digits: int = 4) ->
 
 
 def shown_verdict(conclusion: str, n: int, noun: str = "seeds") -> str:
-    """A verdict on n pairs in words; with too few of them there is none, whatever a file of an older version says."""
+    """A verdict on n pairs in words; too few pairs have none, whatever a file of an older version says."""
     return conclusion if n >= FEWEST else f"too few {noun} ({FEWEST} needed)"
 
 
 def shown_spread(spread: Spread | None, digits: int = 4) -> str:
-    """A mean with its standard deviation where it has one, "2.1034 ± 0.0112"; a dash for None."""
+    """A mean with its standard deviation if it has one, "2.1034 ± 0.0112"; a dash for None."""
     if spread is None:
         return NOTHING
     deviation = "" if spread.std is None else f" ± {spread.std:.{digits}f}"

@@ -19,7 +19,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}(\+changes)?")
 
 @dataclass(frozen=True)
 class Maker:
-    """Who makes a result, and since when; `Maker.now` starts the clock."""
+    """What makes a result, and since when; `Maker.now` starts the clock."""
 
     command: str
     configuration: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Maker:
 
     @classmethod
     def now(cls, command: str, configuration: Mapping[str, Any], seed: int, device: str) -> Maker:
-        """What a result says of how it was made, with the clock started now."""
+        """What a result records about its making, with the clock started now."""
         return cls(command, configuration, seed, device, time.monotonic())
 
     def describe(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Maker:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of what the numbers depend on, of those installed."""
+    """Versions of Python and of the installed packages that the numbers depend on."""
     versions_ = {"python": platform.python_version()}
     for name in ("torch", "numpy", "hypothesis", "sympy", "mpmath", "jax", "gpytorch", "scikit-learn", "scipy"):
         try:
@@ -59,7 +59,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit_of(folder: Path) -> str | None:
-    """The commit that is checked out in a folder, with "+changes" if its tracked files differ; None without one."""
+    """The commit that is checked out in a folder, with "+changes" if tracked files differ; None without one."""
     try:
         status = subprocess.run(  # noqa: S603
             ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"],  # noqa: S607
@@ -90,7 +90,7 @@ def describe_device(device: str) -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """The model of the processor, as two machines of one architecture round and run differently."""
+    """The model of the processor, because machines of one architecture may round and run differently."""
     try:
         listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux

@@ -1,12 +1,12 @@
 """Means, spreads and paired comparisons over few replicates.
 
-Errors are compared as ratios, replicate by replicate. The interval and the t test take the logarithms of paired
-ratios to be normal. The sign-flip test assumes only that, if there is no difference, a ratio is as likely as its
-inverse. The distributions and tests are those of `scipy.stats`.
+Errors are compared as ratios, replicate by replicate. The interval and the t test assume that the logarithms of
+paired ratios are normal. The sign-flip test assumes only that, if there is no difference, a ratio is as likely as
+its inverse. The distributions and tests are those of `scipy.stats`.
 
 A verdict is that of the t test, corrected by Holm's method. A few ratios cannot show that their logarithms are
-normal, and without that all n of them lie on one side of 1 by chance with a probability of 2 / 2^n, which is above
-0.05 for fewer than six: below six nothing is decided, however small the p-value of a t test.
+normal. Without that assumption, all n of them lie on one side of 1 by chance with probability 2 / 2^n, which is above
+0.05 for n below six. So below six nothing is decided, however small the p-value of a t test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 MARGIN = 0.02
 # The least n with 2 / 2^n below 0.05: with fewer pairs there is no p-value and no verdict.
 FEWEST = 6
-# All 2^n sign flips are counted where there are no more than this; otherwise this many are drawn.
+# All 2^n sign flips are counted if there are no more than this; otherwise this many are drawn.
 _FLIPS = 2**16
 
 Conclusion = Literal["better", "worse", "equivalent", "inconclusive", "too few"]
@@ -35,7 +35,7 @@ class Spread:
     """Mean and standard deviation (ddof 1) of n numbers."""
 
     mean: float
-    std: float | None  # None at n = 1, where there is no telling
+    std: float | None  # None at n = 1, where it is unknown
     n: int
 
 
@@ -44,7 +44,7 @@ class Ratio:
     """The geometric mean of paired ratios."""
 
     mean: float
-    # low, high: the interval that covers it with the confidence asked for, from Student's t on the logarithms; None
+    # low, high: the interval that covers it with the requested confidence, from Student's t on the logarithms; None
     # with fewer than two pairs
     low: float | None
     high: float | None
@@ -59,7 +59,7 @@ class PairedComparison:
     # t_test, sign_flip: two-sided p-values of "no difference"; None with fewer than `FEWEST` pairs
     t_test: float | None
     sign_flip: float | None
-    # the t test's, corrected for the number of comparisons in a table; None as above, or before that
+    # the t test's p-value, corrected for the number of comparisons in a table; None as above, or until corrected
     holm: float | None
     # the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs
     detectable: float | None
@@ -74,7 +74,7 @@ Compared = TypeVar("Compared", PairedComparison, PairedComparison | None)
 def side_of(
     expected: Expected, low: float, high: float, margin: float, *, equivalent: bool
 ) -> Literal["for", "against", "neither"]:
-    """What a ratio says of an expectation; below 1 the first model is better.
+    """Whether a ratio speaks for or against an expectation; below 1 the first model is better.
 
         better       for if the 95 % interval lies below 1; against if above, or if equivalent and around 1
         worse        for if it lies above 1; against if below, or if equivalent and around 1
@@ -107,7 +107,7 @@ def mean_interval(mean: float, std: float | None, n: int, confidence: float = 0.
     To first order, the logarithm of the mean has the standard error std / (mean sqrt(n)).
 
     Returns:
-        Its ends; None where there is no telling: with one number, or if all are 0.
+        Its ends; None if they cannot be told: with one number, or if all are 0.
     """
     from scipy import stats
 
@@ -118,12 +118,12 @@ def mean_interval(mean: float, std: float | None, n: int, confidence: float = 0.
 
 
 def paired_ratio(values: Sequence[float], references: Sequence[float], confidence: float = 0.95) -> Ratio:
-    """How many times larger values are than the references they are paired with; all positive.
+    """How many times as large values are as the references they are paired with; all positive.
 
     Raises:
-        ValueError: not as many values as references.
+        ValueError: there are not as many values as references.
     """
-    from scipy import stats  # here and below, since its import takes half a second, and few commands need it
+    from scipy import stats  # here and below, because its import takes half a second and few commands need it
 
     logs = spread(_logs(values, references))
     if logs.std is None:
@@ -138,7 +138,7 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
     """The comparison of paired positive errors, on its own; see `correct` for a table of them.
 
     Args:
-        margin: within which factor, 1 + margin, errors are as good as equal.
+        margin: errors within a factor of 1 + margin count as equal.
     """
     logs = _logs(values, references)
     n = len(logs)
@@ -178,12 +178,12 @@ def t_test(differences: Sequence[float]) -> float:
     assert spread_.std is not None
     if spread_.std == 0:
         return 1.0 if spread_.mean == 0 else 0.0
-    # not `ttest_1samp`, which warns where differences are nearly equal
+    # not `ttest_1samp`, which warns if differences are nearly equal
     return float(2 * stats.t.sf(abs(spread_.mean) / (spread_.std / math.sqrt(spread_.n)), spread_.n - 1))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """The two-sided p-value of "each is as likely to have the other sign", from all sign flips or from 2^16 draws."""
+    """The two-sided p-value of "each sign is as likely as the other", from all sign flips or from 2^16 draws."""
 
     from scipy import stats
 
@@ -210,7 +210,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def smallest_detectable(differences: Sequence[float], power: float = 0.8, alpha: float = 0.05) -> float:
-    """The relative difference that a paired t test on as many log ratios, as spread as these, finds with that power.
+    """The relative difference that a paired t test on as many log ratios with this spread finds with that power.
 
     Args:
         differences: log ratios, at least two.
@@ -236,7 +236,7 @@ def _logs(values: Sequence[float], references: Sequence[float]) -> list[float]:
 
 
 def _conclusion(comparison: PairedComparison, narrower: Ratio, margin: float) -> Conclusion:
-    """Of one comparison alone. `narrower`: its 90 % interval, which within the margin means two one-sided tests."""
+    """The verdict on one comparison. `narrower`: its 90 % interval; within the margin it is two one-sided tests."""
     ratio = comparison.ratio
     if comparison.n < FEWEST or not (ratio.low and ratio.high and narrower.low and narrower.high):
         return "too few"

@@ -1,9 +1,9 @@
 """Tables as text: for a terminal, as Markdown, CSV or LaTeX.
 
 Every renderer takes the same two arguments: the tables, and one line for each that says what made it (or no
-lines at all, as when a study prints its own table). Whoever makes a table rounds, so that a figure reads the same in
-every format. Text is escaped here and nowhere else, once for each format, so that nothing in a title, an origin or a
-cell can open another cell, heading, command or link.
+lines at all, as when a study prints its own table). A table's maker rounds its figures, so that they read the same in
+every format. Text is escaped only here, once for each format, so that nothing in a title, an origin or a cell can
+open another cell, heading, command or link.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cemverify.results.envelope import Cell, Table
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
 Style = Literal["terminal", "markdown", "latex"]
 
-# A column of text is never made narrower than this, nor is one that is narrower cut.
+# A column of text is never made narrower than this, and a narrower one is left as it is.
 _NARROW = 14
-# A column of longer text is set in lines in LaTeX.
+# A column with longer text is broken into lines in LaTeX.
 _LONG = 30
-# Around what stands out while tabulate works: control characters, which no escaped text contains.
+# Put around what stands out while tabulate works: control characters, which no escaped text contains.
 _OPEN, _CLOSE = "\x02", "\x03"
 
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
-# What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
+# What a spreadsheet would compute; +1.5, -0.3 and "- 2" are not formulas.
 _FORMULA = re.compile(r"[=@]|[+-](?![\d.\s]|$|inf|nan)", re.IGNORECASE)
-# What fonts of LaTeX have in math mode alone, and tabulate leaves as it is.
+# What LaTeX's fonts have only in math mode, and tabulate leaves as it is.
 _MATH: Mapping[str, str] = {"|": "$|$", "→": r"$\rightarrow$"}
 _TABULATE: Mapping[Style, str] = {"terminal": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
@@ -48,11 +48,11 @@ def terminal(tables: Sequence[Table], origins: Sequence[str] = (), width: int | 
     Args:
         tables: what to print.
         origins: one line for each table, printed below its title; or none.
-        width: columns of the terminal. In a table that is wider, text is wrapped; what is still too wide goes into
+        width: columns of the terminal. In a wider table, text is wrapped; if it is still too wide, it is split into
             blocks below each other, each with the first column. None prints every row on one line.
 
     Raises:
-        ValueError: there are some origins, but not one for each table; or a row is not as long as its heading.
+        ValueError: there are origins, but not one for each table; or a row is not as long as its heading.
     """
     return "\n\n".join(
         "\n".join([*_wrapped(lines, width), "", *_blocks(table, width), *_wrapped(table.notes, width)])
@@ -70,10 +70,10 @@ def markdown(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
 
 
 def comma_separated(tables: Sequence[Table], origins: Sequence[str] = (), rows: Sequence[str] | None = None) -> str:
-    """Tables as CSV (RFC 4180 but for plain newlines); title and origin are lines that begin with #.
+    """Tables as CSV (RFC 4180 except for plain newlines); title and origin are lines that begin with #.
 
     Args:
-        rows: for each table its heading and rows, where there are better ones than what is printed.
+        rows: for each table its heading and rows, if there are better ones than those printed.
 
     Other arguments and errors as in `terminal`.
     """
@@ -143,12 +143,12 @@ def grid(table: Table, style: Style) -> str:
 
 
 def folded(summary: str, *parts: str) -> str:
-    """A part of a page in Markdown that begins closed, on GitHub and on the site."""
+    """A part of a page in Markdown that is closed at first, on GitHub and on the site."""
     return "\n\n".join([f"<details>\n<summary>{summary}</summary>", *parts, "</details>"])
 
 
 def fitted(table: Table, width: int) -> str:
-    """A table for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
+    """A table for a terminal of so many columns: wrapped, and in blocks below each other if necessary."""
     return "\n".join(_blocks(table, width))
 
 
@@ -158,7 +158,7 @@ def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:
 
 
 def _blocks(table: Table, width: int | None) -> Iterator[str]:
-    """The table, or what becomes of one that is wider than the terminal."""
+    """The table, or the parts of one that is wider than the terminal."""
     if width is None:
         yield grid(table, "terminal")
         return
@@ -180,9 +180,9 @@ def _blocks(table: Table, width: int | None) -> Iterator[str]:
 
 
 def narrowed(table: Table, width: int) -> Table:
-    """The table with its columns of text wrapped, the widest first, as far as that is needed and sensible.
+    """The table with its columns of text wrapped, the widest first, as far as needed and sensible.
 
-    What starts with spaces, as below a heading, stays indented.
+    Text that starts with spaces, as below a heading, stays indented.
     """
     widths = _widths(table)
     texts = [i for i, column in enumerate(_columns(table)) if not is_numeric([_visible(cell) for cell in column])]
@@ -261,7 +261,7 @@ RENDERERS: Mapping[str, Renderer] = {
 
 
 def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table, list[str]]]:
-    """Each table with what stands above it: its title, and its origin if there are some."""
+    """Each table with the lines above it: its title, and its origin if given."""
     for table in tables:
         for row in table.rows:
             if len(row) != len(table.columns):
@@ -272,7 +272,7 @@ def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table,
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a column holds figures, and so reads better flush right; names such as 4-any-step are none."""
+    """Whether a column holds figures, which read better flush right; names such as 4-any-step are none."""
     filled = [cell for cell in cells if cell not in ("", "–")]
     return bool(filled) and all(_FIGURE.match(cell) for cell in filled)
 
