@@ -1,6 +1,6 @@
-"""Features that are declared absent: a few questions for each, whether it is there all the same.
+"""Features that are declared absent: a few questions for each, to see whether it is there after all.
 
-Of an option one call is compared with the right answer. What is no option is asked by properties, two examples each.
+For an option, one call is compared with the right answer. Other features are tested by properties, two examples each.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties import select
 
-RIGHT, IGNORED, ABSENT = "right", "ignored", "absent"  # what may come of it
+RIGHT, IGNORED, ABSENT = "right", "ignored", "absent"  # the possible outcomes
 
-# What asks for a feature that is no option. Some are left out: functions and "energy" are not there to be asked,
-# "cuda" needs a device, "compile" seconds to import the compiler, and a few calls in "threads" prove no safety.
+# The properties that test a feature that is no option. Some are left out: missing functions and "energy" cannot be
+# called, "cuda" needs a device, "compile" seconds to import the compiler; a few calls in "threads" prove no safety.
 _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "validation": ("rejection",),
     "gradients": ("training/*/any-options", "training/layer/states", "training/layer/derivatives-agree"),
@@ -62,16 +62,16 @@ def asked_for(absent: Mapping[str, str]) -> list[str]:
 
 
 def outcome(subject: Subject, feature: str, effort: Effort, layer_process: LayerProcess | None = None) -> str | None:
-    """What comes of asking for a feature that is declared absent: RIGHT, IGNORED, ABSENT, or None if nothing does.
+    """The outcome of using a feature that is declared absent: RIGHT, IGNORED, ABSENT, or None if it shows nothing.
 
-    A wrong answer to an option is told apart, as whoever sets it is not told that it does nothing. Of any other
-    feature it is what the declaration says.
+    A wrong answer to an option is IGNORED, because a user who sets it is not told that it does nothing. A wrong
+    answer to any other feature is what the declaration says.
     """
     absent = {name: reason for name, reason in subject.not_offered.items() if name != feature}
     if feature in _OPTIONS:
         caller = Caller(subject, effort.dtype, effort.device, layer_process)
         functions = () if isinstance(subject, EnergyLayer) else subject.functions
-        # no energy, which knows nothing of steps
+        # no energy, which has no steps
         found = {_of_option(caller, f, feature, absent) for f in EVERY if f.name in functions and not f.is_energy}
         return next((each for each in (IGNORED, ABSENT, RIGHT) if each in found), None)
     subject, effort = replace(subject, not_offered=absent), replace(effort, examples=2, shrink=False)
@@ -86,7 +86,7 @@ def outcome(subject: Subject, feature: str, effort: Effort, layer_process: Layer
 def _of_option(caller: Caller, function: Function, feature: str, absent: Collection[str]) -> str | None:
     case = ordinary(function, absent, lambda config: _having(config, feature))
     if function.starts_at_the_memory if feature == "start" else case.config == ordinary(function, absent).config:
-        return None  # it knows no such option
+        return None  # it has no such option
     case = function.question(case, caller.dtype)
     try:
         answer = function.evidence("", caller.answer(function.name, case), case, caller.dtype)
@@ -106,6 +106,6 @@ def _having(config: Any, feature: str) -> Any:
 
 
 def named(features: Collection[str]) -> list[str]:
-    """The features, a group that is there as a whole by its name."""
+    """The features, with the name of a group in place of all its members."""
     parts = {group for feature, group in _GROUPS.items() if feature not in features}
     return list(dict.fromkeys(f if _GROUPS[f] in parts else _GROUPS[f] for f in features))

@@ -1,8 +1,8 @@
-"""Where a search looks closer: around the numbers in the code, first where a branch of it was not taken.
+"""Where a search looks closer: around the numbers in the code, first where a branch was not taken.
 
-The seed decides which questions are asked, and in what order; what was reached only decides which come first and
-which are varied. Two runs on the same code see the same; unless the code keeps results from one call for the next,
-and several workers share the properties in another way.
+The seed decides which questions are asked, and in what order; the branches reached only decide which come first and
+which are varied. Two runs on the same code ask the same, unless the code keeps results from one call for the next
+and several workers divide the properties differently.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cemverify.conformance.source.reach.summary import Trail
 from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.numbers import Number
 
-VARIED = 3  # questions with the aim of one that reached something first
+VARIED = 3  # further questions with the aim of one that reached something new
 _MOST_NUMBERS = 48
 
 
 @dataclass
 class Aiming:
-    """What is known of the code of the implementation that is asked."""
+    """What is known about the code of the implementation under test."""
 
     code: OwnCode  # what was read of it
     reached: Callable[[], Trail]  # what ran since the property began
@@ -41,7 +41,7 @@ class Aiming:
     def reached_more(self) -> bool:
         """Whether the question that was just asked reached a branch for the first time.
 
-        It is not looked at where every branch has been taken.
+        It is not checked once every branch has been taken.
         """
         if not self._unreached():
             return False
@@ -55,7 +55,7 @@ class Aiming:
         return {(path, a, b) for path, taken in trail.branches.items() for a, b in taken}
 
     def _unreached(self) -> frozenset[tuple[str, int]]:
-        """The tests of which some branch was not taken."""
+        """The tests (`if`, say) of which some branch was not taken."""
         return frozenset(
             (file.path, line)
             for file in self.code.files

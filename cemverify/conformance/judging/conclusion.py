@@ -16,7 +16,7 @@ _SLOWER = 1.25  # later examples may take longer than earlier ones
 
 
 def unanswered(property_: Property) -> Record:
-    """A record of the question, without an answer yet."""
+    """The record of a property that has no verdict yet."""
     p = property_
     return Record(
         p.id, p.claim, p.source, Verdict.SUITE_ERROR, stated_in=p.stated_in, premise=p.premise, floor=p.floor
@@ -24,7 +24,7 @@ def unanswered(property_: Property) -> Record:
 
 
 def by_fault(record: Record, fault: Fault) -> Record:
-    """The record of a violation by a call that gave nothing to compare."""
+    """The record of a violation because a call returned nothing to compare."""
     return replace(
         record,
         verdict=Verdict.VIOLATED,
@@ -66,7 +66,7 @@ def conclude(property_: Property, tally: SearchTally, seconds: float = math.inf)
 
 
 def _out_of_time(tally: SearchTally, seconds: float) -> str:
-    """How far it came, and how much time would do."""
+    """How far it came, and how much time would be enough."""
     done = tally.examples + tally.discarded
     if done and not tally.examples:
         return f"the time budget of {seconds:g} seconds ran out after {done} examples, none of which could be judged"

@@ -1,7 +1,7 @@
 """Trivial controls: outputs that need no computation. A property that they pass proves nothing.
 
-A control is an implementation of the same kind and with the same features as the one under test. It is asked examples
-from the same run.
+A control is an implementation of the same kind and with the same features as the one under test. It is tested on
+examples from the same run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def control(name: str, caller: Caller) -> Caller:
 
 
 def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
-    """An energy layer with a trivial update, or a trivial energy; the rest of it stays."""
+    """An energy layer with a trivial update, or a trivial energy; the rest stays."""
     kind = ARRAY_KINDS[layer.arrays]
 
     def answer(state: Tensor) -> Tensor:
-        # what adds nothing to x is the identity of an energy layer, and what adds noise goes nowhere
+        # an update that adds nothing to x is the identity of an energy layer, and one that adds noise goes nowhere
         difference = layer.step.returns == "difference"
         values = _trivial("zero" if name == "identity" and difference else name, state, per_token=False)
         return state + values if name == "random" and not difference else values
@@ -98,7 +98,7 @@ def _trivial(name: str, x: Tensor, *, per_token: bool) -> Tensor:
         case "constant":
             return torch.ones_like(values)
         case "random":
-            # other noise for other states, the same for the same
+            # the same noise for the same states, other noise for others
             generator = torch.Generator().manual_seed(zlib.crc32(x.double().contiguous().numpy().tobytes()))
             return torch.randn(values.shape, dtype=torch.float64, generator=generator).to(x.dtype)
     raise KeyError(name)

@@ -1,8 +1,8 @@
 """The violations of a run grouped by what causes them, the most fundamental cause first.
 
 Violations share a cause if the same part of the layer was found to be wrong (see `localisation`), or if their calls
-failed in the same way. Where one call has two answers, everything else follows from that. A violation that no
-experiment explains stands for itself, unless a cause before it may explain it.
+failed in the same way. If one call has two answers, everything else follows from that. A violation that no experiment
+explains is a cause of its own, unless a cause before it may explain it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from cemverify.conformance.judging.verdicts import (
 )
 from cemverify.conformance.oracle.evidence import Compared, Key
 
-_SIZES = re.compile(r"\[[\d, ]*\]")  # shapes in what a library says: one mistake has many
-_APART = ("structure/layer/dtype", "structure/layer/settings")  # which no wrong formula violates
-# the functions that properties of energy layers ask, where that is not the update
+_SIZES = re.compile(r"\[[\d, ]*\]")  # shapes in a library's message, which vary for one mistake
+_APART = ("structure/layer/dtype", "structure/layer/settings")  # no wrong formula violates these
+# the functions that properties of energy layers call, if that is not the update
 _ASKED = {
     "gradient/layer/lagrangian": "state map",
     "gradient/layer/lagrangian-rate": "Lagrangian",
@@ -47,8 +47,8 @@ _ASKED = {
     "training/layer/right-padding": "update_padded",
 }
 _FEW = 3  # functions that are named
-_IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
-_OF_A_RIGHT_ANSWER = (BACKWARD, "untied parameters")  # which nothing shows where the answer itself is wrong
+_IN_PLACE = "in-place operation"  # torch's words for an edit of an array whose numbers it still needs
+_OF_A_RIGHT_ANSWER = (BACKWARD, "untied parameters")  # found only if the answer itself is right
 _EVAL = "if dropout or another random layer is in training mode, call eval() on the module first"
 
 
@@ -59,13 +59,13 @@ class Cause:
     name: str  # of the wrong part, or what a call does; a phrase
     because: str  # the experiment that shows it, as a sentence; empty if the name says it
     records: Sequence[Record]  # the violations that it explains, the most fundamental first
-    # where it raised, or the first line that the smallest case runs and nothing that held; else the function of its
-    # files that does most in that case, or that was called
+    # where it raised, or the first line that the smallest case runs and no passing case does; otherwise the function
+    # of its files that does most in that case, or that was called
     place: Place | None = None
     at: str = ""  # how such a line is known, as a phrase; empty if none is
     called_from: Place | None = None  # the function that was called, if that is another
     ran: Sequence[str] = ()  # the names of the other functions that the case runs
-    edit: SuggestedEdit | None = None  # a change of the source that clears it, if one was looked for and found
+    edit: SuggestedEdit | None = None  # a change of the source that removes it, if one was looked for and found
 
     @property
     def first(self) -> Record:
@@ -74,12 +74,12 @@ class Cause:
 
     @property
     def is_recognised(self) -> bool:
-        """Whether it is a part that is wrong or what a call does, and not a claim that does not hold."""
+        """Whether it is a wrong part or what a call does, rather than a claim that does not hold."""
         return self.first.part is not None or self.first.is_fault or is_random(self.first)
 
     @property
     def where(self) -> str:
-        """The line, if one is known; else the function that was called, which need not be where the mistake is."""
+        """The line, if one is known; otherwise the function that was called, even if the mistake is elsewhere."""
         if self.place is None:
             return ""
         name, line = self.place.name, f"at: {self.place}"
@@ -92,7 +92,7 @@ class Cause:
 
     @property
     def may_be_mended(self) -> bool:
-        """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
+        """Whether an edit of its source may remove it, and none is known: not if a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
         is_lost = self.first.key is not None and self.first.key.kind in lost
         likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and not is_lost and not self.first.declaration
@@ -107,14 +107,14 @@ class Diagnosis:
     tested: Sequence[Record]  # of the properties that were run
     causes: Sequence[Cause]  # the most fundamental first
     unexplained: Sequence[Record] = ()  # violations that may follow from the first cause
-    unasked: int = 0  # how many properties were not asked, as the run ended before
+    unasked: int = 0  # how many properties were not tested because the run ended first
     # options, command: see `RunFinished`
     options: Sequence[str] | None = ()
     command: str = ""
 
     @property
     def violated(self) -> int:
-        """How many properties are violated, and neither accepted nor too new."""
+        """How many properties are violated and neither accepted nor too new."""
         return sum(len(cause.records) for cause in self.causes) + len(self.unexplained)
 
     @property
@@ -134,18 +134,18 @@ class Diagnosis:
 
     @property
     def again(self) -> str:
-        """The command that asks the first violation again; empty if there is none."""
+        """The command that repeats the first violation; empty if there is none."""
         return self.again_of(self.causes[0])
 
     def again_of(self, cause: Cause) -> str:
-        """The command that asks the first violation of a cause again, as it was asked; empty if there is none."""
+        """The command that repeats the first violation of a cause; empty if there is none."""
         if self.options is None:
             return self.command
         return shlex.join(["cemverify", "check", self.implementation, *cause.first.options, *self.options])
 
     @property
     def mend(self) -> str:
-        """The command that looks for an edit of the source; empty if none may help, or one is known."""
+        """The command that looks for an edit of the source; empty if no edit may help, or one is known."""
         first = self.causes[0]
         if self.options is None or not first.may_be_mended:
             return ""
@@ -155,14 +155,14 @@ class Diagnosis:
 
 
 def diagnose(event: RunFinished) -> Diagnosis | None:
-    """The diagnosis of a run; None if nothing is violated. An edit that was found is told with the first cause."""
+    """The diagnosis of a run; None if nothing is violated. An edit that was found goes to the first cause."""
     violated = violations(event.records)
     if not violated:
         return None
     groups: dict[Hashable, list[Record]] = {}
     unexplained: list[Record] = []
     edited = any(map(_is_edit, violated))
-    wrong: set[str] = set()  # the layers whose answers are not the right ones
+    wrong: set[str] = set()  # the layers whose answers are wrong
     for record in violated:
         follows = edited and _IN_PLACE in (record.reason or "")
         key = ("part", EDITED) if follows else _cause_of(record, next(iter(groups), None))
@@ -181,7 +181,7 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
 
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
-    """What records with one cause have in common; None if it may be the first cause that was found."""
+    """What records with one cause have in common; None if the first cause that was found may explain it."""
     if first == TWO_ANSWERS or is_random(record):
         return TWO_ANSWERS
     if record.part is not None or _is_edit(record):
@@ -196,13 +196,13 @@ def _layer(record: Record) -> str:
 
 
 def _is_wrong_answer(record: Record) -> bool:
-    """Whether it shows that the update is not the one that the energy, or the declared reference, gives."""
+    """Whether it shows that the update differs from that of the energy or of the declared reference."""
     compares = record.id.startswith("gradient/") or record.id == "structure/layer/reference"
     return compares and record.key is not None and record.key.kind == Compared.ANSWER
 
 
 def _is_edit(record: Record) -> bool:
-    """Whether a call left other numbers in an argument: never something that follows from another cause."""
+    """Whether a call changed the numbers of an argument: this never follows from another cause."""
     return record.key is not None and record.key.kind == Compared.KEPT
 
 
@@ -217,7 +217,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
 
 
 def _is(function: Place, other: Place) -> bool:
-    """Whether two places are of one function, whose decorators may count as its first lines."""
+    """Whether two places are the same function, whose decorators may count as its first lines."""
     return (function.file, function.name) == (other.file, other.name)
 
 
@@ -243,13 +243,13 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
 
 
 def _or_the_energy(record: Record, origin: Origin) -> str:
-    """That an energy layer's energy may be what is wrong, as its update is judged by that."""
+    """A phrase: an energy layer's energy may be the wrong one, because it judges the update."""
     energy = None if record.part in (*UNDEFINED, EDITED, BACKWARD) else origin.places.get("energy")
     return "" if energy is None or _function(record) != "update" else f"or the declared energy is wrong ({energy})"
 
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
-    """Where it raised, or what only a case that fails runs, and how that is known; else where its function begins."""
+    """Where it raised, or what only failing cases run, and how that is known; else where its function begins."""
     begins = origin.places.get(_function(record))
     place, at = record.line, "cases that hold do not run it"
     if record.raised_at is not None:
@@ -265,7 +265,7 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
 
 
 def _ran(record: Record, origin: Origin) -> Sequence[Place]:
-    """The functions that its smallest case runs, without those by which an energy layer's answer is judged."""
+    """The functions that its smallest case runs, without those that judge an energy layer's answer."""
     if _layer(record) != "layer":
         return record.ran
     others = [place for name, place in origin.places.items() if name != _function(record)]
@@ -273,7 +273,7 @@ def _ran(record: Record, origin: Origin) -> Sequence[Place]:
 
 
 def _function(record: Record) -> str:
-    """The function that a property asks, by its id and the wrong part."""
+    """The function that a property calls, by its id and the wrong part."""
     layer = _layer(record)
     if record.part in UNDEFINED:
         return "energy" if record.part == NO_ENERGY else "step size"

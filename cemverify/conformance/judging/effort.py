@@ -13,9 +13,9 @@ from cemverify.console.parsing import MOST_SECONDS
 
 @dataclass
 class Explaining:
-    """Seconds of a core for making violations smaller and finding their causes, all those of a run together."""
+    """Seconds of a core for making violations smaller and finding their causes, for a whole run."""
 
-    # those that are left, of which one violation takes at most half: the first ones are the most fundamental
+    # the seconds left; one violation takes at most half of them, as the first ones are the most fundamental
     left: float = math.inf
 
 
@@ -27,27 +27,27 @@ class Effort:
         ValueError: no examples, or a time budget that is not positive or longer than any run.
     """
 
-    examples: int = 60  # scales what each property is asked: at 60 about 15 examples, more where it mixes options
+    examples: int = 60  # scales the examples of each property: at 60 about 15, more if it mixes options
     seed: int = 0  # determines everything that is drawn
-    # the time budget of one property, of work and not of waiting for a core (`CoreBudget`). A property that runs out
-    # of it is inconclusive
+    # the time budget of one property: time of work, not of waiting for a core (`CoreBudget`). A property that exceeds
+    # it is inconclusive
     seconds: float = 60.0
     timeout: float = 20.0  # seconds after which a single call counts as hung (isolated runs only)
-    dtype: torch.dtype = torch.float64  # of properties that have none of their own
+    dtype: torch.dtype = torch.float64  # for properties that have none of their own
     device: str = "cpu"  # of torch arrays
     shrink: bool = True  # whether to look for the smallest counterexample, or stop at the first
     memory: int | None = None  # limit of each worker in MB (isolated runs only); None for no limit
-    # texts that files are imported with instead of their own (isolated runs only), by absolute path
+    # texts with which files are imported instead of their own (isolated runs only), by absolute path
     edited: Mapping[str, str] = field(default_factory=dict)
-    # whether the implementation's own code is read: which lines of it are reached, and which numbers in it are worth
-    # a question (isolated runs only)
+    # whether the implementation's own code is read, for the lines reached and the numbers that deserve a question
+    # (isolated runs only)
     reads_code: bool = True
-    # seconds of a core for making violations smaller and finding their causes, of the whole run
+    # seconds of a core for making violations smaller and finding their causes, in the whole run
     explaining: float = 40.0
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Those of `cemverify check` that ask as hard, as words, but for defaults and the limit of memory."""
+        """The options of `cemverify check` for this effort, as words, without defaults and the limit of memory."""
         words: list[str] = []
         for name in ("examples", "seed", "seconds", "timeout", "dtype", "device"):
             value = getattr(self, name)

@@ -41,11 +41,11 @@ from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.functions import places_of
 from cemverify.processes.time_limits import CoreBudget
 
-# properties of calls whatever they answer: no wrong part of a formula explains why one is violated
+# properties of calls, whatever these return: no wrong part of a formula explains why one is violated
 _NO_ANSWERS = ("inputs-unchanged", "settings-unchanged", "settings", "dtype")
-_CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
+_CLOSE = 1e-7  # a solver's tolerance at which differences of its answers are telling
 _DRAWN = 8  # questions that are drawn to compare the lines that they run
-_MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
+_MOST_WEIGHTS = 2**22  # attention weights times features, in cases with which the wrong part is looked for
 
 
 def judge_property(
@@ -60,13 +60,13 @@ def judge_property(
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
-    Where fewer examples than usual are asked for and too few of them tell, it is asked again with twice as many.
+    If fewer examples than usual are requested and too few of them are telling, it is tested again with twice as many.
 
     Args:
-        explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
+        explaining: the time left for explaining violations, of which it takes some; unlimited by default.
         layer_process: the process in which the subject's functions are, if that is not this one.
-        aiming: what is known of its code, if there are to be questions around the numbers in it.
-        ran: what ran of its code since this was last asked, if that is recorded call by call. code: which that is.
+        aiming: what is known about its code, if questions around the numbers in it are wanted.
+        ran: returns what ran of its code since the last call of `ran`, if calls are recorded. code: the code itself.
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, layer_process)
@@ -74,7 +74,7 @@ def judge_property(
     search = PropertySearch(caller, property_, budget, aiming, explaining)
     record = unanswered(property_)
     try:
-        with remembering():  # for the controls, and for what is judged again while a violation is made smaller
+        with remembering():  # for the controls, and for questions that are judged again while a violation is shrunk
             record = _asked(search, effort)
             while _too_little_told(record, search.tally) and effort.examples < Effort.examples:
                 effort = replace(effort, examples=min(2 * effort.examples, Effort.examples))
@@ -90,7 +90,7 @@ def judge_property(
                     record = _with_lines(record, search, search.tally.violation, ran, code)
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
-    except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
+    except Exception as error:  # while drawing, shrinking or trying the controls: the suite's fault
         verdict = Verdict.VIOLATED if record.verdict == Verdict.VIOLATED else Verdict.SUITE_ERROR
         record = replace(record, verdict=verdict, reason=f"the suite itself failed: {words(error)}")
     explaining.left -= 0.0 if search.after is None else search.after.spent()
@@ -117,7 +117,7 @@ def judge_again(
     device: str,
     layer_process: LayerProcess | None = None,
 ) -> Record:
-    """Judges one saved question: violated, holds, or inconclusive, as where it is another property's."""
+    """Judges one saved question: violated, holds, or inconclusive, for instance if it is another property's."""
     started = time.monotonic()
     if (misfit := _misfit(property_, question, dtype)) is not None:
         return replace(unanswered(property_), verdict=Verdict.INCONCLUSIVE, reason=misfit)
@@ -129,7 +129,7 @@ def judge_again(
         if property_.stated_in is not None:
             return replace(record, reason=str(broke))
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"{_MISFIT} ({broke})")
-    search.tally.telling = search.tally.examples  # it was violated once, which is as telling as can be
+    search.tally.telling = search.tally.examples  # nothing is more telling than that it was violated once
     return replace(conclude(property_, search.tally), seconds=time.monotonic() - started)
 
 
@@ -137,11 +137,11 @@ _MISFIT = "what was saved is no question of this property: its file was edited, 
 
 
 def _misfit(property_: Property, question: Any, dtype: torch.dtype) -> str | None:
-    """Why a saved question is none of the property's: the reference, which is right, gives nothing to compare.
+    """Why a saved question does not fit the property: the reference, which is right, returns nothing to compare.
 
-    None if it does, or if the property cannot be asked of it.
+    None if it does, or if the reference cannot be tested with the property.
     """
-    if property_.stated_in is not None:  # its own check may be what is wrong
+    if property_.stated_in is not None:  # its check may be the wrong one
         return None
     if property_.kind != "CEM implementation":
         return None if isinstance(question, Question) else f"{_MISFIT} (it holds a {type(question).__name__})"
@@ -158,7 +158,7 @@ def _misfit(property_: Property, question: Any, dtype: torch.dtype) -> str | Non
 
 
 def _advised(record: Record, subject: Subject) -> Record:
-    """What would make examples of a solver telling, if that is what they lack."""
+    """The record, with what would make a solver's examples telling if too few are."""
     tolerance = subject.step.tolerance if isinstance(subject, EnergyLayer) else None
     if (
         tolerance is None
@@ -172,7 +172,7 @@ def _advised(record: Record, subject: Subject) -> Record:
 
 
 def _or_meant(record: Record, subject: Subject) -> Record:
-    """How tokens that read each other are declared, where no memory is and an update violates that they do not."""
+    """The record, with how to declare that tokens read each other, if a layer without memory was found to do it."""
     if record.name != "own-state" or not isinstance(subject, EnergyLayer) or subject.memories:
         return record
     meant = "tokens read each other: if that is meant, declare memory=PRESENT_STATE or coupled=True"
@@ -190,7 +190,7 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
     except Lost as lost:
         if not isinstance(lost.fault, Hung):
             raise
-        # a whole check is asked for there at once, and each of its calls may be slow
+        # a whole check runs there at once, and each of its calls may be slow
         search.tally.cut_short = True
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"trivial implementations: {lost.fault}")
     record = replace(record, controls=outcomes)
@@ -202,11 +202,11 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
 
 
 def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> Record:
-    """The record, inconclusive if a mutant that is stated beside the property does not violate it."""
+    """The record, inconclusive if a mutant that was given with the property does not violate it."""
 
     def checked(caller: Caller, question: Any) -> Evidence:
         if search.caller.layer_process is not None:
-            # a sign of life: nothing else is heard of this process meanwhile
+            # a sign of life: nothing else is heard from this process meanwhile
             search.caller.layer_process.asking(question)
         return search.property.check(caller, question)
 
@@ -238,7 +238,7 @@ def _toothless(record: Record, name: str, outcome: str) -> Record:
 
 def _control_fails(caller: Caller, property_: Property, name: str, question: Any) -> bool:
     if isinstance(caller.subject, EnergyLayer) and caller.layer_process is not None:
-        # all but one function stay its own
+        # all functions but one stay its own
         return bool(_layers_control_fails(caller, property_.id, property_.stated_in, name, question))
     return _fails(control(name, replace(caller, layer_process=None)), property_, question)
 
@@ -258,7 +258,7 @@ def _fails(caller: Caller, property_: Property, question: Any) -> bool:
 
 
 def _explained(record: Record, search: PropertySearch, violation: Violation) -> Record:
-    """A violation with the part that is wrong, and with everything needed to ask again."""
+    """A violation with the part that is wrong, and with everything needed to repeat it."""
     try:
         part = _located(search, violation) if search.may_explain() else None
         beside = search.property.family == "rejection" or search.property.name in _NO_ANSWERS
@@ -266,7 +266,7 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
             part = replace(part, because=f"{part.because}; at {others} other examples nothing is violated")
         if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
-    except (Exception, Lost) as error:  # what was found stands all the same
+    except (Exception, Lost) as error:  # what was found still stands
         record = replace(record, because=f"looking for the part failed: {words(error)}")
     with suppress(Lost):
         record = replace(record, saved=recorded(search.caller, search.property, violation.question))
@@ -278,7 +278,7 @@ def _with_lines(
 ) -> Record:
     """The record with the functions that the smallest case runs, and the first line that only failing cases run.
 
-    Those that hold must run others of the same file: without them, or time for them, nothing is known of its lines.
+    A line is named only if passing cases run other lines of its file, and if there is time to run such cases.
     """
     subject = search.caller.subject
     offer = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
@@ -298,7 +298,7 @@ def _with_lines(
         return record
     smallest = trails[True][0].lines
     record = replace(record, ran=places_of(code, smallest))
-    if search.caller.kind.compiles:  # of what is not traced anew no lines are known
+    if search.caller.kind.compiles:  # code that is not traced anew shows no lines
         return record
     for path, lines in smallest.items():
         right = {line for trail in trails[False] for line in trail.lines.get(path, ())}
@@ -313,9 +313,9 @@ def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None
     if caller.layer_process is None:
         return save(caller, property_.check, question)
     try:
-        case = _recorded_case(caller, property_.id, property_.stated_in, question)  # where each call can be looked at
+        case = _recorded_case(caller, property_.id, property_.stated_in, question)  # where each call can be seen
         return None if case is None else from_plain(*case)
-    except Exception:  # what that process sends may be anything
+    except Exception:  # that process may send anything
         return None
 
 
@@ -328,15 +328,15 @@ def _recorded_case(
 
 
 def _few_weights(case: Case) -> bool:
-    """Whether dozens of experiments on the case take seconds, as its attention weights times features decide."""
+    """Whether dozens of experiments on the case take only seconds, judged by its attention weights times features."""
     J, D = case.h.shape[1:]
     return J * J * case.sizes.get("K", 1) * D <= _MOST_WEIGHTS
 
 
 def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
-    """From the smallest case, or from the worst one if the smallest does not tell.
+    """The wrong part, from the smallest case, or from the worst one if the smallest does not show it.
 
-    A call that raised or returned no array of the right shape says what is wrong itself.
+    A call that raised, or returned no array of the right shape, shows by itself what is wrong.
     """
     if isinstance(failure.fault, Raised | NotAnArray | WrongShape):
         return None
@@ -355,11 +355,11 @@ def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
 
 
 def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
-    """Of a layer whose update is right: the arrays in which its derivatives are not those of its values."""
+    """For a layer whose update is right: the arrays in which its derivatives are not those of its values."""
     agree = by_id(_AGREE)
     if agree.needs & caller.subject.not_offered.keys():
         return None
-    several = range(1 + len(getattr(caller.subject, "parameters", ())) // 4)  # a few parameters are asked at once
+    several = range(1 + len(getattr(caller.subject, "parameters", ())) // 4)  # a question has only a few parameters
     questions = [replace(violation.question, seed=violation.question.seed + 4 * i) for i in several]
     with suppress(Fault, Discard):
         compared = [c for q in questions for c in agree.check(caller, q).comparisons]
@@ -371,7 +371,7 @@ def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
 
 
 def _backward_of_weights(evidence: Evidence | None) -> WrongPart | None:
-    """Of a layer whose output was right when gradients were recorded: the arguments whose gradient is wrong."""
+    """For a layer whose output was right when gradients were recorded: the arguments whose gradient is wrong."""
     wrong = [] if evidence is None else [c.key for c in evidence.comparisons if not c.margin <= 1]
     names = sorted({key.of for key in wrong})
     if not names or any(key.kind != Compared.PRODUCT for key in wrong):
@@ -380,7 +380,7 @@ def _backward_of_weights(evidence: Evidence | None) -> WrongPart | None:
 
 
 def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
-    """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
+    """For a layer whose update is right: the parameter on which it depends in another way than its energy does."""
     if violation.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
         return None
     if (part := _backward(caller, violation)) is not None:
@@ -395,7 +395,7 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
 
 
 _AGREE = "training/layer/derivatives-agree"
-# What is looked at where the update itself is right.
+# What is examined if the update itself is right.
 _BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]] = {
     "structure/layer/mask": lambda caller, _: localise_mask(caller),
     "training/layer/parameters": _untied,

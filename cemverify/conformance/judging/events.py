@@ -22,7 +22,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class PropertyStarted:
-    """Sent when a property is put to the implementation; several may be asked at once."""
+    """Sent when the test of a property begins; several may be tested at once."""
 
     id: str
 
@@ -54,15 +54,15 @@ class RunFinished:
     origin: Origin = field(default_factory=Origin)  # where the implementation is written
     reach: Reach | None = None  # what was reached of its code, if that was read
     edit: SuggestedEdit | None = None  # one with which every property holds, if one was looked for and found
-    # ids of properties that it offers and that were not asked, or not to the end: the run ended before
+    # ids of properties that it offers but that were not tested, or not to the end: the run ended first
     unasked: Sequence[str] = ()
-    worth: KilledShare | None = None  # how many mutants those kill that were asked, where some were not
-    # of `cemverify check`, those that decide what it answers, as words; None if that cannot ask these properties by
-    # this name: an object has none
+    worth: KilledShare | None = None  # how many mutants the tested properties kill, if some were not tested
+    # the options of `cemverify check` that decide its result, as words; None if that command cannot name the
+    # implementation, as it cannot name an object
     options: Sequence[str] | None = ()
-    command: str = ""  # that asks everything again, where such options are None; empty if none does
+    command: str = ""  # the command that repeats everything if `options` is None; empty if there is none
     absences: Mapping[str, Sequence[str]] = field(default_factory=dict)  # see the module of that name
-    interrupted: bool = False  # whether a signal ended it, so that the rest was not asked
+    interrupted: bool = False  # whether a signal ended it, so that the rest was not tested
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

@@ -1,7 +1,7 @@
 """One ordinary call of each function before anything is tested.
 
-Where that fails, so does every property, and each would say the same in other words: a wrong name of a weight,
-another dtype, a result of another shape, an interpreter that ends. It is said once, with what to do.
+If that fails, so does every property, and each would report the same in other words: a wrong name of a weight,
+another dtype, a result of another shape, an interpreter that ends. It is reported once, with advice.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _DTYPE = (
 def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
     """Makes one ordinary call to each of these functions of an implementation, or to an energy layer.
 
-    Numbers are not looked at: which of them are wrong is what the properties find out.
+    Numbers are not checked; that is the task of the properties.
 
     Args:
         functions: names out of FUNCTIONS.
 
     Returns:
-        Why the first that failed did, with advice; None if each gave an array of the due kind, dtype and shape.
+        Why the first that failed did, with advice; None if each returned an array of the right kind, dtype and shape.
 
     Raises:
         Lost: the process hangs or is gone.
@@ -66,10 +66,10 @@ def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
 
 
 def shown_twice(caller: Caller) -> Answer | None:
-    """What an energy layer answers to the ordinary question, as numbers to compare with those of another process.
+    """An energy layer's answer to the ordinary question, as numbers to compare with those of another process.
 
     Returns:
-        None if the layer declares its parameters, which are compared themselves, or answers two calls differently.
+        None if the layer declares its parameters, which are then compared, or answers two calls differently.
 
     Raises:
         Lost: the process hangs or is gone.
@@ -88,7 +88,7 @@ def shown_twice(caller: Caller) -> Answer | None:
 
 
 def alike(first: Answer, second: Answer) -> bool:
-    """Whether two answers differ by no more than two processors or two orders of adding would make them."""
+    """Whether two answers differ by no more than two processors, or two orders of adding, would explain."""
     largest = max(map(abs, (*first, *second)), default=0.0)
     return len(first) == len(second) and all(
         abs(a - b) <= _ALIKE * largest for a, b in zip(first, second, strict=True)
@@ -107,7 +107,7 @@ def _reason(name: str, call: Callable[[], Evidence]) -> str | None:
 
 
 def _of_one_array(layer: EnergyLayer, reason: str) -> str:
-    """Advice where a mapping of a single array may have been taken for a named tuple."""
+    """Advice if a mapping of a single array may have been taken for a named tuple."""
     raised = "raised AttributeError" in reason or "raised TypeError" in reason
     for name in layer.memories if len(layer.memories) == 1 and "memory" not in layer.memories and raised else ():
         return f". A mapping of one array, here {name!r}, is passed as that array: write memory, not memory.{name}"
@@ -130,7 +130,7 @@ def _question(box: Box) -> Question:
 def ordinary(
     function: Function, absent: Collection[str], having: Callable[[Config], Config] = lambda config: config
 ) -> Case:
-    """A case with no option on but those of `having`, of sizes that every implementation must take."""
+    """A case with only the options of `having` on, of sizes that every implementation must take."""
     activation = next((name for name in ACTIVATIONS if f"activation:{name}" not in absent), "silu")
     attention = AttentionConfig(_D, _K, head_dim=HEAD_DIM, temperature=math.sqrt(HEAD_DIM))
     mlp = MLPConfig(_D, _D, activation=activation)

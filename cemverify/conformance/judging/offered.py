@@ -1,4 +1,4 @@
-"""Which properties apply to an implementation, and which it lacks the features for."""
+"""Which properties apply to an implementation, and for which it lacks features."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dty
         absent: the features that the implementation declares absent, with reasons.
         dtype: of the run; a dtype is a feature too.
     """
-    # not asked where an implementation is declared: CUDA cannot be used in forks of a process that has looked for it
+    # not checked when an implementation is declared: CUDA cannot be used in forks of a process that has looked for it
     if "cuda" in property_.needs - absent.keys() and not torch.cuda.is_available():
         absent = {**absent, "cuda": "torch sees no CUDA device on this machine"}
     asked_in = str(property_.dtype or dtype).removeprefix("torch.")

@@ -36,11 +36,11 @@ class Recorded:
     """One call."""
 
     function: str  # its name
-    arguments: Mapping[str, Any]  # by name, as they were before; x, h, weights or x, memory
+    arguments: Mapping[str, Any]  # by name, as before the call; x, h, weights or x, memory
     config: Any  # of a CEM implementation's call
     answer: Tensor | None  # None if there was none
     fault: str | None  # what it did instead
-    changed: bool  # whether its arrays were other ones afterwards
+    changed: bool  # whether the call changed its arrays
 
 
 def _traced(arguments: Sequence[Any]) -> bool:
@@ -50,10 +50,10 @@ def _traced(arguments: Sequence[Any]) -> bool:
 
 @dataclass
 class CallRecorder:
-    """What an implementation is asked, and what it answers."""
+    """The calls of an implementation, and its answers."""
 
     calls: list[Recorded] = field(default_factory=list)
-    in_words: bool = True  # whether a script can make the calls: named tuples, masks and noise it cannot
+    in_words: bool = True  # whether a script can make the calls: not with named tuples, masks or noise
 
     def subject(self, subject: Subject) -> Subject:
         """An implementation whose calls are recorded."""
@@ -79,7 +79,7 @@ class CallRecorder:
 
         def noted(*arguments: Any, **more: Any) -> Any:
             if more or any(isinstance(argument, tuple) for argument in arguments):
-                self.in_words = False  # a script has plain arrays in a row to call with
+                self.in_words = False  # a script calls with plain positional arrays
                 return function(*arguments, **more)
             return plain(*arguments)
 
@@ -87,7 +87,7 @@ class CallRecorder:
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any) -> Any:
-            if _traced(arguments):  # there are no numbers to write down
+            if _traced(arguments):  # these have no numbers to write down
                 return function(*arguments)
             config = None if name in ("update", "energy") else arguments[-1]
             before = _named(name, arguments)
@@ -109,9 +109,9 @@ class CallRecorder:
 
 
 def expected_answer(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-    """The right answer to a call of a CEM implementation, and how far from it roundoff may lead; None if unknown.
+    """The right answer to a call of a CEM implementation, and how far off roundoff may be; None if unknown.
 
-    A property may ask in another dtype than the one given: roundoff is that of the call's arrays, if it is greater.
+    A property may call in another dtype than the one given: then the roundoff of the call's arrays counts if greater.
     """
     if call.function in ("update", "energy"):
         return None
@@ -124,7 +124,7 @@ def expected_answer(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor]
             expected, budget = energies_at(case, x), energy_budget(case, x, dtype)
         else:
             expected, budget = golden(case), output_budget(case, dtype)
-    except Exception:  # bad input, which some properties put in, has no right answer
+    except Exception:  # bad input, which some properties give, has no right answer
         return None
     return (expected, budget) if bool(budget.isfinite().all() and expected.isfinite().all()) else None
 
@@ -160,7 +160,7 @@ def _parameters(caller: Caller, packing: Packing) -> dict[str, str]:
 
 @experiment()
 def restore_parameters(caller: Caller, values: dict[str, Tensor]) -> None:
-    """Gives a layer's parameters the numbers that they had, in place.
+    """Gives a layer's parameters the saved numbers, in place.
 
     Raises:
         NotAnArray: it has no parameter of that name and shape.
@@ -207,8 +207,8 @@ def _of_a_layer(
 ) -> tuple[list[Recorded], dict[str, Any] | None]:
     """The calls of a check of an energy layer, and the relation between their answers that fails, if it is linear.
 
-    Derivatives of the energy are sums of its values where they are taken by differences, so that the check is made
-    with those; where it takes too many calls or finds nothing, the update alone is asked.
+    Taken by differences, derivatives of the energy are sums of its values, so the check is made with differences. If
+    that takes too many calls or finds nothing, only the update is called.
     """
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
@@ -237,9 +237,9 @@ def _linear(
     evidence: Evidence,
     packing: Packing,
 ) -> dict[str, Any] | None:
-    """What the worst residual is as a sum of the answers times weights, found by giving the check other answers.
+    """The worst residual as a sum of answers times weights, found by giving the check other answers.
 
-    None if it is no such sum: if the questions themselves depend on the answers.
+    None if it is no such sum because the questions themselves depend on the answers.
     """
     answers = [call.answer for call in calls if call.answer is not None]
     if len(answers) < len(calls) or sum(answer.numel() for answer in answers) > _MOST_WEIGHTS:
@@ -266,7 +266,7 @@ def _linear(
     constant = here - sum(float((w * a).sum()) for w, a in zip(weights, answers, strict=True))
     names = [packing.add("weight", weight) for weight in weights]
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
-    # the sum is taken in another order than the check takes it, and its weights are differences
+    # the sum has another order than in the check, and its weights are differences
     budget += 1e-9 * sum(float((w * a).abs().sum()) for w, a in zip(weights, answers, strict=True))
     name = comparison.claim
     return {"what": name, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
@@ -275,10 +275,10 @@ def _linear(
 def _weights(
     answers: Sequence[Tensor], residual: Callable[[Sequence[Tensor]], float | None], here: float
 ) -> list[Tensor] | None:
-    """How much the residual changes with each number of the answers; None if it cannot be asked.
+    """How much the residual changes with each number of the answers; None if that cannot be told.
 
-    Most numbers do not matter, so many are moved at once, by amounts that do not cancel: where the residual stays to
-    the last bit, none of them does. Where it changes, halves are moved, down to single numbers.
+    Most numbers do not matter, so many are moved at once, by amounts that do not cancel: if the residual stays to the
+    last bit, none of them matters. If it changes, halves are moved, down to single numbers.
     """
     flat = torch.cat([answer.flatten() for answer in answers])  # (N,)
     weights = torch.zeros_like(flat)
@@ -308,7 +308,7 @@ def _weights(
 
 @dataclass
 class _Played:
-    """A black box that replays recorded outputs, and notices if a different question is asked."""
+    """A black box that replays recorded outputs, and notices if a question differs."""
 
     calls: Sequence[Recorded]
     answers: Sequence[Tensor] = ()

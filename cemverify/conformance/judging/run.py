@@ -1,4 +1,4 @@
-"""A run: what is to be tested of an implementation, and what has come of it."""
+"""A run: what is to be tested of an implementation, and the results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cemverify.processes.devices import check_device
 
 
 class Run:
-    """What is to be tested of an implementation, and what has come of it.
+    """What is to be tested of an implementation, and the results.
 
     Attributes:
-        properties: all that are for this kind of implementation. queue: those that nobody has begun.
+        properties: all for this kind of implementation. queue: those that are not begun.
         records: of those that are finished, by id. explaining: seconds left for violations.
     """
 
@@ -55,14 +55,14 @@ class Run:
         self.queue.extend(self.ending.ordered([p for p in self.properties if p.id not in self.records], self.absent))
 
     def begin(self) -> Iterator[Event]:
-        """Says what there is, and sets the time after which nothing more is begun."""
+        """Announces the run, and sets the time after which nothing more is begun."""
         yield RunStarted(self.name, len(self.properties), len(self.queue))
         yield from map(PropertyFinished, list(self.records.values()))
         now = time.monotonic()
         self.until, self.latest = now + self.ending.after, now + self.ending.latest
 
     def more(self) -> bool:
-        """Whether there is anything left to begin; empties the queue when the time is over."""
+        """Whether anything is left to begin; empties the queue when the time is over."""
         if time.monotonic() > self.until:
             self.queue.clear()
         return bool(self.queue) and not self.over
@@ -74,7 +74,7 @@ class Run:
         return PropertyFinished(record)
 
     def finished(self, origin: Origin, reach: Reach | None = None) -> RunFinished:
-        """All that came of it, in the order of the catalogue."""
+        """All results, in the order of the catalogue."""
         in_order = [self.records[p.id] for p in self.properties if p.id in self.records]
         unasked = [p.id for p in self.properties if p.id not in self.records]
         told = worth(in_order, unasked, self.absent)
@@ -87,7 +87,7 @@ def run(
     """Runs in this process. A call that hangs or crashes ends the run; `isolation.run` survives both.
 
     Args:
-        ending: when the run ends before everything is asked.
+        ending: when the run ends before everything is tested.
 
     Raises:
         ValueError: none of the properties is for its kind, or the device is not available.
@@ -100,4 +100,4 @@ def run(
         property_ = run.queue.popleft()
         yield PropertyStarted(property_.id)
         yield run.note(judge_property(subject, property_, effort, explaining=run.explaining))
-    yield replace(run.finished(origin_of(subject)), options=None)  # no command knows the object
+    yield replace(run.finished(origin_of(subject)), options=None)  # no command can name the object

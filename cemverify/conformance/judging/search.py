@@ -1,10 +1,10 @@
 """The search for a counterexample to one property.
 
 Questions come from three sources in turn: a few small integer cases, whose violations are readable; scattered cases
-from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and, of some
+from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and, for some
 properties, cases around the numbers that stand in the code under test (see `questions.aims`). The first violation
-ends the search. It is then shrunk as long as it still fails in the same way; where a scattered case is violated,
-small cases are drawn at length first, as one of them says the same in fewer numbers.
+ends the search. It is then shrunk as long as it still fails in the same way. If a scattered case violates, many small
+cases are tried first, because one of them shows the same in fewer numbers.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
-_USUAL = 60  # `Effort.examples` where nobody asks for more
-_WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
-_TRIES = 400  # smaller forms of a violation that are looked at
-_SMALLER = 3 / 4  # of the time after a violation in which it is made smaller; the rest is left to look for its cause
-_LATEST = 32  # telling examples that are kept, to put trivial controls to
+_USUAL = 60  # `Effort.examples` by default
+_WHERE_COMPILED = 4  # times fewer questions around numbers, if each has a size of its own to be compiled for
+_TRIES = 400  # smaller forms of a violation that are tried
+_SMALLER = 3 / 4  # the share of the time after a violation for making it smaller; the rest is for finding its cause
+_LATEST = 32  # telling examples that are kept for the trivial controls
 
 
 class SuiteBroke(Exception):
-    """The verifier itself raised an exception: its fault, not the implementation's."""
+    """The verifier itself raised an exception, which is not the implementation's fault."""
 
 
 class _Violated(Exception):
-    """A comparison failed. It is raised in one place, so that Hypothesis shrinks within one kind of failure."""
+    """A comparison failed. Raised in one place, so that Hypothesis shrinks within one kind of failure."""
 
 
 class _Faulted(Exception):
@@ -84,13 +84,13 @@ class Violation:
 
     @property
     def margin(self) -> float:
-        """The worst residual over its budget; infinite if that is NaN or there was no output."""
+        """The largest error divided by its budget; infinite if that is NaN or there was no output."""
         margin = math.inf if self.evidence is None else self.evidence.worst.margin
         return math.inf if math.isnan(margin) else margin
 
     @property
     def tested(self) -> Any:
-        """The case as the implementation was asked it."""
+        """The case that the implementation was given."""
         case = getattr(self.evidence or self.fault, "case", None)
         return self.question if case is None else case
 
@@ -101,14 +101,14 @@ class SearchTally:
 
     Attributes:
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
-        margin: the worst of the examples that held.
+        margin: the largest of the examples that held.
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
-        planned: examples that there are to be, about; 0 before that is known.
-        source: where questions were taken from last: "small", "row" (scattered), or "around" a number in the code.
-        number: how many were, the discarded ones and the first that was violated among them.
-        undefined: the first where the declared energy is not; whether it counts, as nothing else is violated.
-        latest: the last telling examples that held. sizes: the largest of each size among them all.
+        planned: about how many examples there will be; 0 before that is known.
+        source: where the latest questions came from: "small", "row" (scattered), or "around" a number in the code.
+        number: how many came from there, with the discarded ones and the first violation.
+        undefined: the first violation where the declared energy is undefined; it counts if there is no other.
+        latest: the last telling examples that held. sizes: the largest of each size among all that held.
     """
 
     examples: int = 0
@@ -129,14 +129,14 @@ class SearchTally:
     sizes: dict[str, int] = field(default_factory=dict)
 
     def turn_to(self, source: str) -> None:
-        """Counts what comes as questions of that source."""
+        """Counts the next questions as that source's."""
         self.source, self.number = source, 0
 
     def held(self, question: Any, margin: float, *, telling: bool, tested: Any = None) -> None:
         """Counts an example, unless a violation has been found already.
 
         Args:
-            tested: the case as it was asked, if that is not the question.
+            tested: the case that was given, if that is not the question.
         """
         if self.violation is not None:
             return
@@ -165,11 +165,11 @@ class SearchTally:
 
 @dataclass
 class PropertySearch:
-    """One property, the implementation that is asked, and the results so far.
+    """One property, the implementation under test, and the results so far.
 
     Attributes:
-        budget: its time budget. aiming: what is known of the implementation's code, if anything is.
-        explaining: the run's time for what comes after a violation. after: this property's part of it, from then on.
+        budget: its time budget. aiming: what is known about the implementation's code, if anything.
+        explaining: the run's time for explaining violations. after: this property's part of it, once it has one.
     """
 
     caller: Caller
@@ -181,7 +181,7 @@ class PropertySearch:
     tally: SearchTally = field(default_factory=SearchTally)
 
     def look(self, effort: Effort) -> None:
-        """Asks until a question violates the property or all have been asked; the tally holds the result.
+        """Asks questions until one violates the property or all have been asked; the tally holds the result.
 
         Raises:
             SuiteBroke: the check itself failed.
@@ -197,7 +197,7 @@ class PropertySearch:
         if compiles:
             rows = min(rows, self._number(effort, asked.compiled))
         strategy = self.property.questions.search(offer) if asked.small else None
-        # more where options mix; where each is compiled only the simplest, all zeros
+        # more if options mix; if each is compiled, only the simplest, all zeros
         few = 1 if compiles else min(each, self._number(effort, asked.small))
         self.tally.planned = rows + (0 if strategy is None else few)
         if strategy is not None:
@@ -221,11 +221,11 @@ class PropertySearch:
             self._reduce(offer)
 
     def _number(self, effort: Effort, usual: float) -> int:
-        """So many questions for each `_USUAL` examples that are asked for, at least two."""
+        """The number of questions, `usual` for every `_USUAL` examples requested; at least two."""
         return max(2, round(effort.examples * usual / _USUAL))
 
     def _seeded(self, effort: Effort, source: str, examples: int) -> Effort:
-        """That many examples of a source, with a seed of its own."""
+        """The effort for so many examples of a source, with a seed of its own."""
         seed = zlib.crc32(f"{effort.seed}/{self.property.id}/{source}".encode())
         return replace(effort, examples=examples, seed=seed)
 
@@ -239,7 +239,7 @@ class PropertySearch:
             self._ask(question)
 
     def may_explain(self, share: float = 1.0) -> bool:
-        """Whether there is time left to make what was found smaller, for that share, and to look for its cause."""
+        """Whether, of the time for making a violation smaller and finding its cause, this share is not yet spent."""
         if self.tally.violation is not None and self.after is None:
             self.after = CoreBudget(self.explaining.left / 2, lambda: self.caller.processes)
         return self.after is None or not self.after.passed(share)
@@ -250,7 +250,7 @@ class PropertySearch:
             self.tally.cut_short = True
             if self.tally.violation is None:
                 raise _TimeUp
-            return 0.0  # while shrinking: what was found so far will do
+            return 0.0  # while shrinking: what was found so far is enough
         return self._judge(question)
 
     def _judge(self, question: Any) -> float:
@@ -266,12 +266,12 @@ class PropertySearch:
             raise
         except Fault as fault:
             violation = Violation(question, None, fault)
-            if isinstance(fault, NotFinite | Raised):  # no number excuses a crash, or an array that was changed
+            if isinstance(fault, NotFinite | Raised):  # no numbers excuse a crash or a changed array
                 self._refuse(question, violation)
             tally.violated(violation)
             raise _Faulted from fault
         except Exception as error:
-            if ran_out(error):  # the suite needs little: an earlier call holds what is missing
+            if ran_out(error):  # the suite needs little memory, so an earlier call holds what is missing
                 shortage = OutOfMemory("it uses so much memory that none is left for the verifier")
                 tally.violated(Violation(question, None, shortage))
                 raise _Faulted from None
@@ -289,14 +289,14 @@ class PropertySearch:
         return margin
 
     def _refuse(self, question: Any, violation: Violation) -> None:
-        """Refuses a case of which the right answer overflows, or something on the way to it: whatever comes is right.
+        """Refuses a case whose right answer, or something on the way to it, overflows: any result is then right.
 
-        One at which an energy layer is not defined is a violation only if there is no other.
+        A case at which an energy layer is undefined is a violation only if there is no other.
 
         Raises:
             Discard: it is refused.
         """
-        case, reason = getattr(question, "case", question), ""  # of a question in a context
+        case, reason = getattr(question, "case", question), ""  # a question in a context has a case
         if isinstance(case, Case) and leaves_range(case, self.caller.dtype):
             reason = "the right answer, or what leads to it, is so large that its square overflows"
         elif isinstance(case, Question) and not self.tally.undefined_counts:
@@ -312,7 +312,7 @@ class PropertySearch:
         """Runs Hypothesis, which shrinks what it finds; its last failure is the smallest."""
         phases = (Phase.generate, Phase.target, *((Phase.shrink,) if effort.shrink else ()))
 
-        # every field is stated: under CI Hypothesis loads a profile that would decide otherwise
+        # every field is set, because under CI Hypothesis loads a profile that would decide otherwise
         @hypothesis.seed(effort.seed)
         @settings(
             max_examples=effort.examples,
@@ -339,7 +339,7 @@ class PropertySearch:
         except (_Violated, _Faulted, _TimeUp, Unsatisfiable):
             return
         except Flaky:
-            if self.tally.cut_short:  # after the time is up nothing fails any more, which is not its doing
+            if self.tally.cut_short:  # after the time is up nothing fails any more, which is not flaky
                 self._settle()
             else:
                 self.tally.flaky = True
@@ -353,14 +353,14 @@ class PropertySearch:
         self._settle()
 
     def _scattered(self, offer: Offer, effort: Effort) -> Iterator[Any]:
-        """Questions from a plain random generator, as many as there are to be."""
+        """Questions from a plain random generator, as many as requested."""
         for seed in range(effort.seed, effort.seed + effort.examples):
             if (question := self.property.questions.scattered(offer, seed)) is None:
                 return
             yield question
 
     def _around(self, aiming: Aiming, offer: Offer, effort: Effort) -> Iterator[Any]:
-        """Questions around the numbers in the code. What is yielded next depends on what came of the one before."""
+        """Questions around the numbers in the code. The next one depends on what the one before reached."""
         questions, seed, left = self.property.questions, effort.seed, effort.examples
         numbers = list(questions.aims(offer, aiming.numbers))
         aims = deque(aiming.ordered(numbers, seed) if numbers else ())
@@ -375,9 +375,9 @@ class PropertySearch:
                 aims.extendleft([aim] * VARIED)
 
     def _settle(self) -> None:
-        """Asks what was violated once more: Hypothesis replays what it finds, and so do the other searches."""
+        """Asks the violating question once more: Hypothesis replays what it finds, and so do the other searches."""
         if (violation := self.tally.violation) is not None:
-            # one that cannot be judged again, as it would take too long now, has not passed
+            # a question that cannot be judged again, because it would now take too long, has not passed
             self.tally.flaky = self._still_fails(violation.question, violation, self._judge) is False
 
     def _reduce(self, offer: Offer) -> None:
@@ -422,6 +422,6 @@ def search_alone(subject: Subject, property_: Property, effort: Effort) -> Prope
     """Searches in this process, without the controls and explanations of `judge_property`."""
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device)
     search = PropertySearch(caller, property_, CoreBudget(effort.seconds, lambda: caller.processes))
-    with remembering(), suppress(Exception):  # where the suite itself fails, the tally holds no violation
+    with remembering(), suppress(Exception):  # if the suite itself fails, the tally holds no violation
         search.look(effort)
     return search

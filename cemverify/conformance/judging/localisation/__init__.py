@@ -1,6 +1,6 @@
 """Which part of a layer is wrong.
 
-The failing case is asked again with options switched off, and with weights that isolate a part. Options come first:
+The failing case is tried again with options switched off, and with weights that isolate a part. Options come first:
 an option that can be switched off while the case still fails is not to blame; one that cannot is. If the bare layer
 fails, its sub-identities are tested, each of which isolates one part:
 

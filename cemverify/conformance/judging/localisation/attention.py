@@ -27,8 +27,8 @@ from cemverify.conformance.judging.localisation.usual import hides_its_own_key, 
 from cemverify.conformance.questions.cases import Case
 
 _SMALL = 1.0  # size of scores that no clipping, masking or overflow changes
-_FEW_TOKENS = 10  # whose subsets are all tried
-_MOST_TOKENS = 128  # of which those in a row are
+_FEW_TOKENS = 10  # of so few, all subsets are tried
+_MOST_TOKENS = 128  # of so many, only subsets of neighbours
 
 
 def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
@@ -40,7 +40,7 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
         return hidden
     if (wrong := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
         return wrong
-    for experiment in (usual_weights, _temperature, _size):  # in low precision a temperature shows at large scores
+    for experiment in (usual_weights, _temperature, _size):  # in low precision only large scores show a temperature
         if (wrong := experiment(bench, cases)) is not None:
             return wrong
     R = case.attention.R
@@ -53,7 +53,7 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
         if still is not None:
             return _uniform_weights(bench, still)
     if any(bench.wrong(with_one_memory(c)) for c in cases):
-        return None  # weights that sum to 1 make no difference there: it is not they alone
+        return None  # weights that sum to 1 make no difference there, so they alone are not to blame
     if bench.offers("start") and all(bench.wrong(c) for c in dense):
         return WrongPart(
             "score", "it is right for one token and at x = 0, where scores do not matter, and wrong elsewhere"
@@ -64,7 +64,7 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _size(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Whether it is right for small scores: the same cases with smaller states, and so with the same values."""
+    """Whether it is right for small scores: the same cases with smaller states, but the same values."""
     large = [(largest_logit(case), case) for case in cases]
     wrong = [size for size, case in large if bench.wrong(case)]
     if min(wrong, default=0.0) <= _SMALL or any(bench.wrong(with_logits(case, _SMALL)) for _, case in large):
@@ -81,7 +81,7 @@ def _values(bench: Bench, singles: Sequence[Case]) -> WrongPart | None:
     config = singles[0].attention
     few = singles[:4]
     if config.dim < 2 or not all(linear_in_memory(bench, case) for case in few):
-        return None  # in one dimension everything points along everything
+        return None  # in one dimension all directions are the same
     rows = [(case, (k, r)) for case in few for k in range(config.heads) for r in range(config.R)]
     return wrong_along_rows(bench, _VALUE_PATH, rows)
 
@@ -90,7 +90,7 @@ _VALUE_PATH = LinearPath(
     along="W_Q",
     inner="W_K",
     length=lambda case, row: case.weights["W_K"][row] @ case.h[0, 0],
-    # one token's update if W_K were projected back with: the sum over k and r of W_K[k, r] (W_K[k, r] . h)
+    # one token's update with W_K as the output projection: the sum over k and r of W_K[k, r] (W_K[k, r] . h)
     exchanged=lambda case, _: torch.einsum("krd,kre,e->d", case.weights["W_K"], case.weights["W_K"], case.h[0, 0]),
     outer="output projection",
     middle="value path",
@@ -99,7 +99,7 @@ _VALUE_PATH = LinearPath(
 
 
 def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
-    """At x = 0 the update of every token is the mean over the tokens that it sees: which ones are they?"""
+    """At x = 0 the update of every token is the mean over the tokens that it sees; this shows which ones they are."""
     tokens = case.x.shape[1]
     answer = bench.got(case) if tokens <= _MOST_TOKENS else None
     if answer is None:
@@ -138,7 +138,7 @@ def _ignores_x(bench: Bench, case: Case, answer: Tensor, tolerance: Tensor) -> b
 def _seen(token: int, update: Tensor, values: Tensor, tolerance: Tensor) -> tuple[int, ...] | None:
     """The tokens whose mean of values (B, J, D) equals a token's update (B, D); None if there are none.
 
-    Those that it should see are tried first; then all subsets of few tokens, and of more those that stand in a row.
+    Those that it should see are tried first; then, for few tokens, all subsets, and for more, subsets of neighbours.
     """
     J = values.shape[1]
     if equal(update, values[:, : token + 1].mean(1), tolerance):
@@ -153,7 +153,7 @@ def _seen(token: int, update: Tensor, values: Tensor, tolerance: Tensor) -> tupl
 
 
 def _seen_in_a_row(token: int, update: Tensor, values: Tensor, tolerance: Tensor) -> tuple[int, ...] | None:
-    """The longest row of tokens with that mean; one that ends with the token itself comes first."""
+    """The longest run of neighbours with that mean; one that ends with the token itself comes first."""
     sums = torch.nn.functional.pad(values.cumsum(1), (0, 0, 1, 0))  # (B, J + 1, D)
     for end in (token + 1, *range(1, values.shape[1] + 1)):
         means = (sums[:, end, None] - sums[:, :end]) / torch.arange(end, 0, -1)[:, None]  # (B, end, D)

@@ -13,12 +13,12 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, equal, expected_update, with_weights
 from cemverify.conformance.questions.cases import Case
 
-_ROUNDINGS = 32  # of float32, of numbers as large as those that go in and come out
+_ROUNDINGS = 32  # roundings of float32, of numbers as large as the inputs and outputs
 _NEAR = 1e-5
 
 
 def generic(bench: Bench, case: Case) -> Case:
-    """A dense case with generic sizes, if one of those fails too; otherwise the case itself."""
+    """A dense case with generic sizes, if one of these fails too; otherwise the case itself."""
     config = case.layer_config
     if isinstance(config, AttentionConfig):
         sizes: dict[str, Any] = {"dim": 6, "heads": 2, "head_dim": 3}
@@ -32,7 +32,7 @@ def generic(bench: Bench, case: Case) -> Case:
 def in_float32(bench: Bench, case: Case) -> WrongPart | None:
     """Whether it is right to the roundoff of float32 and no further.
 
-    Roundoff is another number for every argument, however near. A small fault of any other kind stays what it is.
+    Roundoff differs between arguments, however near they are. A small fault of any other kind stays the same.
     """
     if bench.caller.dtype != torch.float64:
         return None
@@ -84,7 +84,7 @@ def swapped(bench: Bench, cases: Sequence[Case], first: str, second: str) -> Wro
 
 
 def linear_in_memory(bench: Bench, case: Case) -> bool:
-    """Whether one token's update, x held, doubles and adds as the memory does; else no row tells anything."""
+    """Whether one token's update is linear in the memory, at fixed x; otherwise no row shows anything."""
     if not bench.offers("start"):
         return False
     other = replace(case, h=3.0 - 2.0 * case.h)

@@ -1,6 +1,6 @@
 """Where an energy layer's error begins: beyond a value, with more tokens than some number, or with one row alone.
 
-Whatever is told was found on several questions that have nothing in common: one alone may begin to be wrong anywhere.
+It is reported only if several unrelated questions agree: a single one may begin to be wrong anywhere.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.properties.layers.oracle import golden
 from cemverify.conformance.questions.black_boxes import Question, along_axis, axis_size, scattered
 
-_LEAST = 1 / 64  # of a question's numbers: there it must be right
+_LEAST = 1 / 64  # the factor on a question's numbers at which the layer must be right
 _HALVINGS = 16  # of the way from there to a question that is wrong
-# An error begins at a value if it grows a thousandfold within 5 %: what grows as a power does not.
+# An error begins at a value if it grows a thousandfold within 5 %; an error that grows as a power does not.
 _BEYOND, _GROWS = 1.05, 1e3
 _ALIKE = 1e-3  # relative, of the values at which the errors of several questions begin
 _QUESTIONS = 3
@@ -32,7 +32,7 @@ Asked = tuple[Question, Arrays, Arrays, Tensor]
 
 
 def asked_of(box: Box, q: Question) -> Asked | None:
-    """A question with its answer and the right one; None if there is none."""
+    """A question with its answer and the right one; None if there is no answer."""
     try:
         got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
         return q, got, expected.arrays, expected.tolerance_for(box, q, got)
@@ -41,18 +41,18 @@ def asked_of(box: Box, q: Question) -> Asked | None:
 
 
 def is_wrong(asked: Asked) -> bool:
-    """Whether the answer is not the right one."""
+    """Whether the answer is wrong."""
     return _excess(asked) > 1
 
 
 def fails_at(box: Box, q: Question) -> bool:
-    """Whether there is an answer, and it is not the right one."""
+    """Whether there is an answer, and it is wrong."""
     asked = asked_of(box, q)
     return asked is not None and is_wrong(asked)
 
 
 def _excess(asked: Asked) -> float:
-    """The error over what is allowed."""
+    """The error divided by what is allowed."""
     _, got, expected, tolerance = asked
     return float(((flat(got) - flat(expected)).abs() / tolerance[:, None]).max())
 
@@ -60,10 +60,10 @@ def _excess(asked: Asked) -> float:
 def onset(
     box: Box, scaled: Callable[[float], Question], beyond: float = _BEYOND, least: float = _GROWS
 ) -> Question | None:
-    """The scaled question at which an error begins at once; None if it does not.
+    """The scaled question at which an error begins suddenly; None if it does not.
 
     Args:
-        beyond, least: that many times further on, the error is that many times what is allowed.
+        beyond, least: suddenly means: at `beyond` times the scale, the error is over `least` times what is allowed.
     """
 
     def excess(factor: float) -> float:
@@ -83,7 +83,7 @@ def where_it_begins(caller: Caller, cases: Sequence[Question], wrong: Sequence[A
     """Where the error begins, in words; empty if that cannot be told.
 
     Args:
-        cases: the question that is wrong, and others of its form. wrong: those of them that are.
+        cases: the question that is wrong, and others of its form. wrong: those of them that are wrong.
     """
     box = Box.of(caller)
     return _with_rows(box, wrong) or _with_length(box, wrong[0][0]) or _beyond_a_value(Anywhere.of(caller), cases)
@@ -108,10 +108,10 @@ def _with_length(box: Box, q: Question) -> str:
 
 
 def longest_right(box: Box, q: Question, letter: str, is_wrong_at: Callable[[Question], bool]) -> int | None:
-    """Up to how many places along an axis questions are right, two of which are wrong with one more; None if none is.
+    """The largest size of an axis at which questions are right, if two are wrong with one more; else None.
 
     Args:
-        q: one that is wrong, and so long that others of its length are, too.
+        q: one that is wrong, and so long that others of its length are wrong, too.
     """
     form = replace(box.form, shapes=None)
 
@@ -129,7 +129,7 @@ def longest_right(box: Box, q: Question, letter: str, is_wrong_at: Callable[[Que
 
 
 def _beyond_a_value(box: Box, cases: Sequence[Question]) -> str:
-    """Of one array after the other: the value beyond which the question and others of its form are wrong."""
+    """For one array after the other: the value beyond which the question and others of its form are wrong."""
     for part, name in (*(("x", name) for name in cases[0].x), *(("memory", name) for name in cases[0].memory)):
         largest = 2 * float(getattr(cases[0], part)[name].abs().max())
         found: list[Tensor] = []
@@ -140,14 +140,14 @@ def _beyond_a_value(box: Box, cases: Sequence[Question]) -> str:
                 break
         each = [dict(_values(name, array)) for array in found]
         for words in each[0] if len(each) >= _QUESTIONS else ():
-            least, *_, most = sorted(one[words] for one in each)[:_QUESTIONS]  # roundoff may hide where one begins
+            least, *_, most = sorted(one[words] for one in each)[:_QUESTIONS]  # roundoff may hide one's beginning
             if most - least <= _ALIKE * least:
                 return f"the error begins where {words.format(f'{least:.4g}')}"
     return ""
 
 
 def _scaled(box: Box, q: Question, part: str, name: str, largest: float, factor: float) -> Question:
-    """The question with one array scaled, so that its largest number is a multiple of a number."""
+    """The question with one array scaled, so that its largest number is factor times largest."""
     arrays = getattr(q, part)
     size = max(float(arrays[name].abs().max()), 1e-300)
     changed: Any = {part: {**arrays, name: factor * largest / size * arrays[name]}}
@@ -155,7 +155,7 @@ def _scaled(box: Box, q: Question, part: str, name: str, largest: float, factor:
 
 
 def _values(name: str, array: Tensor) -> Iterator[tuple[str, float]]:
-    """What may decide, in words with a place for the number."""
+    """The quantities that may decide, in words with a place for the number."""
     yield f"|{name}| > {{}}", float(array.abs().max())
     yield f"the norm of {name} > {{}}", float(array.norm(dim=-1).max())
     if array.dim() > 2:

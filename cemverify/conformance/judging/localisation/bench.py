@@ -1,4 +1,4 @@
-"""The bench for experiments: it asks the implementation, and knows the right answers."""
+"""The bench for experiments: it calls the implementation, and knows the right answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Undecided(Exception):
 
 @dataclass
 class Bench:
-    """Asks the implementation, and knows the right answers."""
+    """Calls the implementation, and knows the right answers."""
 
     caller: Caller
     calls: int = 0  # how many calls were made
@@ -73,14 +73,14 @@ class Bench:
         return self.caller.decoded(case) if alone else self.caller.output(case)
 
     def undefined(self, case: Case) -> Tensor | None:
-        """The layer's update, some of whose values are NaN or infinite: (B, J, D); None if there is none."""
+        """The layer's update, in which values are NaN or infinite: (B, J, D); None if there is none."""
         try:
             return with_undefined(self.caller, case) - case.x
         except Fault:
             return None
 
     def wrong(self, case: Case) -> bool:
-        """Whether its output is wrong. What is too ill-conditioned counts as right: a whole case, or some tokens."""
+        """Whether its output is wrong. A case, or tokens, too ill-conditioned to judge count as right."""
         case = self.rounded(case)
         budget = output_budget(case, self.caller.dtype)
         if not bool(budget.isfinite().any()):
@@ -89,7 +89,7 @@ class Bench:
         return got is None or bool(((got - expected_update(case)).abs() > budget).any())
 
     def explained(self, case: Case, other: Case) -> bool:
-        """Whether its output for a case is the right output for another one."""
+        """Whether its output for a case would be right for another case."""
         return equal(self.got(case), expected_update(other), self.tolerance(case) + self.tolerance(other))
 
     def tolerance(self, case: Case) -> Tensor:
@@ -109,7 +109,7 @@ class Bench:
 
 @dataclass
 class Half(Bench):
-    """Asks a block for one of its layers, by itself: the other has weights that are zero, and takes no step."""
+    """Calls a block for one of its layers alone: the other has zero weights, and takes no step."""
 
     config: BlockConfig = field(kw_only=True)
 
@@ -140,7 +140,7 @@ class Half(Bench):
 
 @experiment(lambda arguments: arguments.case.x.shape, finite=False)
 def with_undefined(caller: Caller, case: Case) -> Tensor:
-    """What the layer returns, though it be NaN: (B, J, D)."""
+    """What the layer returns, even if it is NaN: (B, J, D)."""
     with caller.guarded():
         return as_tensor(caller.bound(case.layer, case)(), case.x.shape)
 
@@ -156,7 +156,7 @@ def equal(got: Tensor | None, expected: Tensor, tolerance: Tensor) -> bool:
 
 
 def two_answers(before: Tensor, now: Tensor, tolerance: Tensor) -> WrongPart | None:
-    """Whether the same arrays get another answer than before, by more than the order of sums explains."""
+    """Whether the same arrays get a different answer than before, by more than the order of sums explains."""
     moved = (now - before).abs()
     if not bool((moved > tolerance).any()):
         return None

@@ -1,8 +1,8 @@
 """What is wrong with an energy layer: a constant ratio, or the sub-identity that fails.
 
-The update is compared with -eta P times the gradient of the stated energy on questions that single something out:
+The update is compared with -eta P times the gradient of the stated energy on questions that isolate something:
 
-    every coordinate              is the ratio of the two the same everywhere? then of what number is it?
+    every coordinate              is the ratio of the two the same everywhere, and then which number is it?
     one token, several tokens     own terms, or what tokens do to each other
     one channel after another     a head, a group of channels, a bias
     other variables               the norm left out, applied twice, or differentiated through where it is not
@@ -48,18 +48,18 @@ _SAME = 1e-5  # relative spread of a ratio that counts as constant
 _ONE = 1e-9  # factors nearer to 1 explain nothing
 _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20) = 2e-9, times a few weights
 _SLIGHTLY = 1e-4  # of an update: such an error may come from rounded constants
-_NEAR = 1e-5  # relative distance of a question at which roundoff is another, and a formula nearly the same
+_NEAR = 1e-5  # relative distance of a question at which roundoff differs, but a formula is nearly the same
 _TWICE = 2  # questions that are asked again
-_ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
-_TELLING = 1e4  # times what is allowed that an update must be, for its ratio to the right one to tell
-_JUMP = 8.0  # times its tolerance that an error exceeds right behind a threshold; what grows evenly has one there
+_ASIDE = (1 / 64, 64.0)  # factors on the states, to be before and beyond a threshold
+_TELLING = 1e4  # times its tolerance: an update must be so large that its ratio to the right one is telling
+_JUMP = 8.0  # times its tolerance: an error that jumps exceeds this right behind a threshold; others are at 1 there
 
 
 _NO_GRADIENT = "not the stated energy's gradient"
 
 
 def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
-    """What is wrong with the update, as far as the question and some dense ones of its form can tell; None if not."""
+    """What is wrong with the update, if the question and some dense ones of its form can tell; otherwise None."""
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
     if layer.others:
@@ -93,18 +93,18 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
 
 
 def _share(wrong: Sequence[Asked]) -> float:
-    """The largest error, as a share of the largest number of the update."""
+    """The largest error, relative to the largest number of the update."""
     return max(float((flat(got) - flat(due)).abs().max() / flat(due).abs().max()) for _, got, due, _ in wrong)
 
 
 def undefined(caller: Caller, question: Question) -> WrongPart | None:
-    """Whether the question lies where the declaration itself says nothing: it may lack a domain."""
+    """Whether the declaration is undefined at the question: it may lack a domain."""
     if "energy" in caller.subject.not_offered:
         return None
     box = Box.of(caller)
     try:
         q = box.asked(question)
-    except Fault:  # the domain's own
+    except Fault:  # in the function of the domain
         return None
     domain = "say in domain= which states and memories are allowed"
     with suppress(Fault):
@@ -122,7 +122,7 @@ def undefined(caller: Caller, question: Question) -> WrongPart | None:
 
 
 def localise_mask(caller: Caller) -> WrongPart | None:
-    """What a layer does with tokens that its mask leaves out; None if it takes no mask, or if that cannot be told."""
+    """What a layer does with tokens that its mask excludes; None if it takes no mask, or if that cannot be told."""
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
     box = Box.of(caller)
@@ -164,7 +164,7 @@ def localise_mask(caller: Caller) -> WrongPart | None:
 
 
 def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
+    """Whether the update or the gradient has changed: no experiment can explain answers that change."""
     for q, got, expected, tolerance in wrong[:_TWICE]:
         now = asked_of(box, q)
         for before, after in () if now is None else ((got, now[1]), (expected, now[2])):
@@ -174,7 +174,7 @@ def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 
 def _edited(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Whether an argument is edited in place, and the update right for what it holds then."""
+    """Whether an argument is edited in place, and the update is right for its new values."""
     edited: set[str] = set()
     for q, got, _, tolerance in wrong:
         try:
@@ -193,7 +193,7 @@ def _edited(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 
 def _returned(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Whether the update is right but for the state, which is added where it is not declared, or left out."""
+    """Whether the update is right except for the state, which is added contrary to the declaration, or left out."""
     next_state = box.layer.step.returns == "next state"
     sign, other = (-1, "difference") if next_state else (1, "next state")
     for q, got, expected, tolerance in wrong:
@@ -221,7 +221,7 @@ def _rounded_to_float32(box: Box, wrong: list[Asked]) -> WrongPart | None:
         ratios.append(c - 1)
         explained = explained and float((a - c * b).abs().max()) < float((a - b).abs().max()) / 4
     if explained and max(ratios) - min(ratios) < 0.1 * abs(ratios[0]):
-        return None  # one factor explains every answer
+        return None  # a single factor explains every answer
     if (cut := _cut_off(box, wrong)) is not None:
         return cut
     if any(_goes_on(box, q, flat(got) - flat(expected)) for q, got, expected, _ in wrong):
@@ -234,7 +234,7 @@ def _rounded_to_float32(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 
 def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
-    """Whether the error is nearly the same at a near question: roundoff is another number for every argument."""
+    """Whether the error is nearly the same at a near question, as roundoff would not be."""
     near = asked_of(box, box.rounded(q.each(lambda a: (1 + _NEAR) * a)))
     if near is None:
         return False
@@ -243,7 +243,7 @@ def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
 
 
 def _cut_off(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Errors that are gone far before a threshold and far beyond it, as those of float32 are not, and jump at it."""
+    """Errors that vanish far before and far beyond a threshold, unlike those of float32, and jump at it."""
     for q, got, expected, _ in wrong:
         size = 1 + float(flat(expected).abs().max())
         if not float((flat(got) - flat(expected)).abs().max()) <= _CUT * size:
@@ -269,7 +269,7 @@ def _times(box: Box, q: Question, factor: float) -> Question:
 
 
 def _ratio(box: Box, comparisons: list[Asked]) -> WrongPart | None:
-    """got = c times expected, with one c for each question: of those that are right, it is 1."""
+    """got = c times expected, with one c for each question; it is 1 for those that are right."""
     ratios = []
     for asked in comparisons:
         q, got, expected, tolerance = asked
@@ -285,7 +285,7 @@ def _ratio(box: Box, comparisons: list[Asked]) -> WrongPart | None:
             return None
         ratios.append((q, c))
     if all(abs(c - 1) < _ONE for _, c in ratios):
-        return None  # a last digit: every small error is a factor of nearly 1
+        return None  # an error in the last digits: every small error is a factor of nearly 1
     because = _what_ratio(box, ratios)
     return WrongPart("a constant factor", because) if because else None
 
@@ -305,7 +305,7 @@ def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
         return f"{text}: {', or '.join(words)}"
     factors = [c for _, c in ratios]
     if any(abs(c - 1) < _ONE for c in factors):
-        return ""  # where it is right, it is that for another reason
+        return ""  # no constant factor explains why some are right
     if max(factors) - min(factors) > 1e-4 * max(abs(c - 1) for c in factors):
         some = ", ".join(f"{c:.4g} at {q}" for q, c in ratios[:3])
         return f"the update is a multiple of what it must be, by a factor that depends on the sizes: {some}"
@@ -313,7 +313,7 @@ def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
 
 
 def _numbers(box: Box) -> Sequence[tuple[str, Callable[[Question], float], bool]]:
-    """Numbers that a gradient is often multiplied by, each as a function of the question; whether it is a size."""
+    """Numbers by which a gradient is often multiplied, as functions of the question, and whether each is a size."""
     eta = box.layer.step.sizes[0]
     return (
         ("the number of tokens", lambda q: float(token_count(box, q)), True),
@@ -350,7 +350,7 @@ def _additive(wrong: list[Asked]) -> WrongPart | None:
 
 
 def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Whether the update climbs the energy, or falls without being the gradient's step, where that is tried."""
+    """Whether the update climbs the energy, or descends without being the gradient's step, at the wrong questions."""
     slopes = []
     for q, got, _, _ in wrong:
         try:
@@ -378,7 +378,7 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 
 def _tokens(box: Box, q: Question) -> WrongPart | None:
-    """Whether a single token is right where several are wrong."""
+    """Whether a single token is right and several are wrong."""
     if "tokens" in box.layer.not_offered or longest_right(box, q, TOKENS, partial(fails_at, box)) != 1:
         return None
     return WrongPart("what tokens do to each other", "a single token is right, but several together are wrong")
@@ -426,7 +426,7 @@ def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 
 def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Which of the last axis' channels are wrong, where some are right in every question."""
+    """Which of the last axis' channels are wrong, if some are right in every question."""
     if len(box.layer.state) > 1:
         names = [
             k

@@ -25,7 +25,7 @@ from cemverify.conformance.questions.cases import Case
 def localise(caller: Caller, case: Case) -> WrongPart | None:
     """The part of the layer that is wrong, if the case or dense cases of its kind show it; otherwise None.
 
-    The case is asked again before and after all else: no experiment tells anything of answers that change.
+    The case is asked again before and after all else, because no experiment can explain answers that change.
 
     Args:
         case: one that was found to violate a property.
@@ -68,7 +68,7 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _beside(bench: Bench, case: Case) -> WrongPart | None:
-    """For a layer that is right: whether the cache or the stated energy is wrong."""
+    """For a correct layer: whether the cache or the stated energy is wrong."""
     for candidate in (case, *bench.dense(case.layer_config, batch=2)):
         try:
             if how := _wrong_from_a_cache(bench, candidate):
@@ -81,7 +81,7 @@ def _beside(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _wrong_from_a_cache(bench: Bench, case: Case) -> str | None:
-    """What is wrong of a row that is right at once."""
+    """What is wrong with decoding a row that is right as a whole."""
     row, functions = replace(case, x=case.h), bench.caller.functions
     if case.layer != "attention" or not {"decode", PREFILL} & functions.keys() or bench.wrong(row):
         return None
@@ -105,7 +105,7 @@ def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
 
 
 def _block(bench: Bench, case: Case) -> WrongPart | None:
-    """For a block: either one of its two layers is wrong by itself, or the way they are joined is."""
+    """For a block: either one of its two layers is wrong by itself, or their combination is."""
     assert isinstance(case.config, BlockConfig)
     if not bench.wrong(case):
         return None

@@ -1,7 +1,7 @@
-"""What is wrong with a layer whose every token is a step: is it right for a loop that differs in one thing?
+"""What is wrong with a layer in which every token is a step: is it right for a loop that differs in one thing?
 
-Loops differ as `online.Recurrence.others` does, in one array of the tokens that a usual function is applied to, or in
-the size of what is read. Whatever is told explains every question that was asked, of which several are wrong.
+Loops differ as in `online.Recurrence.others`, by a usual function applied to one array of the tokens, or in the size
+of what is read. A difference is reported only if it explains every question asked, several of which are wrong.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cemverify.conformance.properties.layers.oracle import rounding
 from cemverify.conformance.questions.black_boxes import Question, scattered
 
 _SEEDS = (1, 2, 3, 4)
-_CARRIED = 2.0**10  # times the roundoff of one sum: what a recurrence of some tokens may make of it
-_SEVERAL = 2  # questions that a loop explains and the declared one does not
+_CARRIED = 2.0**10  # times the roundoff of one sum: how far a recurrence over some tokens may enlarge it
+_SEVERAL = 2  # questions that a loop must explain and the declared one does not
 _SAME = 1e-9  # relative, of a ratio
 
 # by the name of the other loop (see `online.Recurrence.others`): the part that is wrong, and what the layer does
@@ -56,7 +56,7 @@ _PARTS: Mapping[str, tuple[str, str]] = {
         )
     },
 }
-# what may be done to an array of n features, or left out; {} stands for it
+# what may be done to an array of n features, or omitted; {} stands for the array
 _FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid({})": torch.sigmoid,
     "sigmoid(-{})": lambda a: torch.sigmoid(-a),
@@ -75,7 +75,7 @@ _OF_FEATURES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "{} / sqrt(n), n = {n}": lambda a: a / math.sqrt(a.shape[-1]),
     "{} sqrt(n), n = {n}": lambda a: a * math.sqrt(a.shape[-1]),
 }
-Asked = tuple[Question, Arrays, Arrays]  # a question, the answer, and what is declared
+Asked = tuple[Question, Arrays, Arrays]  # a question, the answer, and that of the declared loop
 
 
 def localise_loop(caller: Caller, question: Question) -> WrongPart | None:
@@ -98,7 +98,7 @@ def localise_loop(caller: Caller, question: Question) -> WrongPart | None:
 
 
 def _explained(box: Box, asked: Sequence[Asked], answer: Callable[[Question], Arrays]) -> bool:
-    """Whether every answer is, up to roundoff, what a function of the question gives."""
+    """Whether a function of the question gives every answer, up to roundoff."""
     try:
         return all(_alike(box, q, got, answer(q)) for q, got, _ in asked)
     except (Fault, Discard):
@@ -125,7 +125,7 @@ def _of_length(box: Box, q: Question) -> WrongPart | None:
 
 
 def _of_an_array(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
-    """Whether a function of one array of the tokens, in the place of it, explains every answer."""
+    """Whether a function of one array of the tokens, used in place of the array, explains every answer."""
     shapes = {name: shape for name, shape in box.layer.memories.items() if name not in box.layer.whole}
     ways = [
         (name, words.format(*[name] * 2, n=shape[-1]), function)
@@ -134,7 +134,7 @@ def _of_an_array(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
     ]
 
     def explains(function: Callable[[Tensor], Tensor], name: str, *, inside: bool) -> bool:
-        """Of the answer, the array given to the declared loop; or of what is declared, it given to the layer."""
+        """Whether the loop with the changed array gives the layer's answers; inside: the layer with it the loop's."""
 
         def changed(q: Question) -> Arrays:
             other = replace(q, memory={**q.memory, name: function(q.memory[name])})
@@ -150,7 +150,7 @@ def _of_an_array(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
 
 
 def _read(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
-    """Whether states are right, and outputs a multiple of what they must be."""
+    """Whether states are right, and outputs are a multiple of the right ones."""
     ratios = []
     for q, got, due in asked:
         a, b = (flat({name: one[name] for name in box.layer.outputs}) for one in (got, due))

@@ -1,6 +1,6 @@
 """Batch rows and tokens that change an output that they must not change.
 
-This is asked before anything else, since every other experiment would mistake such a fault for its own.
+This is tested before anything else, because every other experiment would mistake such a fault for its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def mixing_tokens(bench: Bench, case: Case) -> WrongPart | None:
             continue
         if not torch.equal(before, again):
             raise Undecided
-        # roundoff grows with a wrong answer, and what is not seen in half of the error's digits is not its cause
+        # roundoff grows with a wrong answer; a change that half of the error's digits do not show is not its cause
         error = (before - expected_update(candidate)).abs().amax()
         tolerance = 2 * bench.tolerance(candidate) + math.sqrt(torch.finfo(bench.caller.dtype).eps) * error
         part = (

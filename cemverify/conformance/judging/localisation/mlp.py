@@ -12,7 +12,7 @@ from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, e
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
 
-_UNITS = 4  # hidden units that are looked at one by one; more than these are many
+_UNITS = 4  # hidden units that are examined one by one; more are many
 
 
 def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
@@ -44,7 +44,7 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _many_units(bench: Bench, case: Case) -> WrongPart | None:
-    """Whether so many hidden units are right, whichever they are, and one more is wrong."""
+    """Whether some number of hidden units is right, whichever they are, and one more is wrong."""
     right, wrong = _UNITS, case.mlp.hidden
     if wrong <= right or bench.wrong(_units(case, 0, right)):
         return None
@@ -62,7 +62,7 @@ def _units(case: Case, first: int, end: int) -> Case:
 
 
 def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
-    """(W[m] . h) sigma(V[m] . x), read off the right update of that unit alone, which is along V[m]."""
+    """(W[m] . h) sigma(V[m] . x), from the right update of that unit alone, which is along V[m]."""
     update = expected_update(case)[0, 0] / case.mlp.step_size
     v = case.weights["V"][row]
     return (update @ v) / (v @ v)
@@ -81,7 +81,7 @@ _GATE = LinearPath(
 
 def _exchanged(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
     """Whether the activation goes to W instead of V, or the update returns through W instead of V."""
-    x = "x" if bench.offers("start") else "h"  # as the layer's author has it
+    x = "x" if bench.offers("start") else "h"  # the name in the author's code
     gate = f"V and W are exchanged: it applies the activation to W h instead of V {x}"
     down = "W where V belongs: it must be the transpose of the gate projection, V"
     answers = [(case, bench.got(case)) for case in cases]

@@ -35,7 +35,7 @@ def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
     """The case without the options that its failure does not need, and the names of the options that it needs.
 
     One pass is not enough: an option may become dispensable only after another one is off. An option that makes
-    scores large is not to blame where scores as large, or four times as large, are wrong without it.
+    scores large is not to blame if scores as large, or four times as large, are wrong without it.
     """
     while True:
         needed = []
@@ -81,7 +81,7 @@ def _as_large(case: Case, cases: Sequence[Case]) -> Iterator[Case]:
 
 
 def _steps_alone(bench: Bench, case: Case) -> list[Case]:
-    """Each later step of the trajectory as a single one from the state that was reached before it."""
+    """Each later step of the trajectory as a single step, from the state reached before it."""
     if not bench.offers("start"):
         return []
     reached = [golden(case.having(steps=t)) for t in range(1, case.layer_config.steps)]
@@ -132,7 +132,7 @@ def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _is_another_diagonal(bench: Bench, cases: Sequence[Case]) -> bool:
-    """Whether a multiple of the diagonal, read off one token without W_Q, explains every answer."""
+    """Whether a multiple of the diagonal, found from one token without W_Q, explains every answer."""
     for case in cases:
         alone = with_weights(next(iter(each_token(case))), {"W_Q": torch.zeros_like(case.weights["W_Q"])})
         got, right = bench.got(alone), expected_update(alone)
@@ -200,7 +200,7 @@ def _reading_its_own_output(case: Case) -> Tensor:
     return x
 
 
-# Options of which a finer experiment can tell what about them is wrong.
+# Options for which a finer experiment can tell what about them is wrong.
 _SIDES: dict[str, Callable[[Bench, Case], WrongPart | None]] = {
     "diagonal": _diagonal,
     "bias": _bias,

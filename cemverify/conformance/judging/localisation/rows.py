@@ -1,7 +1,7 @@
-"""One row at a time: with a single row of the outer weight not 0, the update is that row times a number.
+"""One row at a time: if all rows of the outer weight but one are 0, the update is that row times a number.
 
-The direction shows whether the outer projection is right; the number shows what makes its length. Rows that are all
-right one by one and wrong together leave the sum over them.
+The direction shows whether the outer projection is right; the number shows what makes its length. If all rows are
+right one by one and wrong together, the sum over them is to blame.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Row = tuple[Case, tuple[int, ...]]  # a case of one token, and the index of a ro
 
 @dataclass(frozen=True)
 class LinearPath:
-    """How memory becomes an update: an inner weight makes numbers of it, and an outer weight's rows carry them."""
+    """How memory becomes an update: an inner weight turns it into numbers, which multiply an outer weight's rows."""
 
     along: str  # the outer weight, along whose rows updates point
     inner: str  # the weight that makes their lengths
     # the right number for a row, from the case in which that row alone is not 0
     length: Callable[[Case, tuple[int, ...]], Tensor]
-    # the update, over the step size, if the inner weight stood in the place of the outer one: (D,)
+    # the update, over the step size, with the inner weight in place of the outer one: (D,)
     exchanged: Callable[[Case, tuple[int, ...]], Tensor]
-    # outer, middle, sum: what the three parts are called
+    # outer, middle, sum: the names of the three parts
     outer: str
     middle: str
     sum: str
@@ -41,15 +41,15 @@ class _Probe:
 
     case: Case  # in which that row alone is not 0
     row: tuple[int, ...]
-    number: float  # the update along the row, over the row
-    ratio: float  # the number over the right one
-    noise: float  # how far roundoff may put the ratio off
+    number: float  # the update along the row, divided by the row
+    ratio: float  # the number divided by the right one
+    noise: float  # how far off roundoff may put the ratio
     astray: bool  # whether the update points elsewhere
-    exchanged: bool  # whether the update is what the inner weight gives in the place of the outer one
+    exchanged: bool  # whether the update is that with the inner weight in place of the outer one
 
 
 def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> WrongPart | None:
-    """The part of a linear path that is wrong, as rows of its outer weight show one by one.
+    """The part of a linear path that is wrong, as single rows of its outer weight show.
 
     Args:
         rows: of cases with one token, on which the implementation is wrong.
@@ -81,7 +81,7 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
 
 
 def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> WrongPart:
-    """Every row gives the same multiple of the right update."""
+    """The wrong part if every row gives the same multiple of the right update."""
     if abs(factor + 1) <= noise:
         because = (
             f"every row of {path.along} alone gives minus the right update: the sign is wrong, and it goes uphill"
@@ -97,7 +97,7 @@ def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> W
 
 
 def _factors_of_their_own(bench: Bench, path: LinearPath, probes: Sequence[_Probe], noise: float) -> WrongPart | None:
-    """Rows give different multiples of the right update: what determines their lengths is wrong."""
+    """If rows give different multiples of the right update, what determines their lengths is wrong."""
     if path.inner == "W_K" and any(_is_number_of_another_row(probe) for probe in probes):
         because = f"rows of {path.along} are not paired with the rows of {path.inner} of the same index"
         return WrongPart("linear path", because)
@@ -136,7 +136,7 @@ def _heads(case: Case) -> int:
 
 
 def _is_number_of_another_row(probe: _Probe) -> bool:
-    """Whether a wrong number is what some other row of W_K makes of the memory."""
+    """Whether a wrong number is the one that some other row of W_K makes from the memory."""
     made = probe.case.weights["W_K"] @ probe.case.h[0, 0]  # (K, R)
     return abs(probe.ratio - 1) > 1e-6 and bool(((made - probe.number).abs() <= 1e-9 * made.abs()).any())
 

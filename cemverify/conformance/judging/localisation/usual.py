@@ -1,4 +1,4 @@
-"""Attention as it is often written by mistake: is the answer the one of such a layer?"""
+"""Attention with common mistakes: is the answer that of such a layer?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAIRS = "it pairs features 2r and 2r + 1; the contract pairs r and r + R/2"
 
 
 class _Placed(Plain):
-    """Attention with weights of its own, (K, R, D), at each of the four places."""
+    """Attention with separate weights, (K, R, D), at each of the four places."""
 
     def queries(self, x: Tensor, rows: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().queries(x, rows, {**w, "W_Q": w["queries"]}, c)
@@ -77,18 +77,18 @@ def usual_rotary(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
 
 
 def usual_weights(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Whether weights at each other's places explain every answer, or rows of heads in another order."""
+    """Whether exchanged weights, or rows of heads in another order, explain every answer."""
     answers, layer = _answers(bench, cases), _Placed()
     for part, placed in (*_exchanged(), *_LAYOUTS):
         if part.name == "output projection" and bench.offers("start"):
-            continue  # single rows of W_Q tell more of it
+            continue  # single rows of W_Q show more about it
         if _fit(bench, answers, layer, partial(_at_places, placed)):
             return part
     return None
 
 
 def hides_its_own_key(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Whether the first token's answer is undefined, and the others' are those of such a mask."""
+    """Whether a mask hides each token's own key: the first answer is undefined, the others are those of that mask."""
     if all(bench.got(case) is None for case in cases):
         answers = [(case, bench.undefined(case)) for case in cases]
         if _fit(bench, answers, _OwnHidden(), lambda case: case.weights):
@@ -126,7 +126,7 @@ def _chosen(choice: Sequence[str], W_Q: Tensor, W_K: Tensor) -> Sequence[Tensor]
 
 
 def _exchanged() -> Iterator[tuple[WrongPart, Placing]]:
-    """Every choice of W_Q or W_K at the four places but the right one, those with few that are wrong first."""
+    """Every wrong choice of W_Q or W_K at the four places, those with few wrong ones first."""
     choices = sorted(itertools.product(("W_Q", "W_K"), repeat=4), key=lambda one: sum(map(str.__ne__, one, _RIGHT)))
     for choice in choices[1:]:
         wrong = {place: W for place, W, right in zip(_PLACES, choice, _RIGHT, strict=True) if right != W}
