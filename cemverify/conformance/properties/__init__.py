@@ -1,4 +1,4 @@
-"""The catalogue: every property, in a file for its family or for what its checks share."""
+"""The catalogue: every property, in a file for its family or for the code that its checks share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def by_id(id_: str, stated_in: str | None = None) -> Property:
         stated_in: the module that states it; None for the catalogue.
 
     Raises:
-        KeyError: there is none. LoadError: the module cannot be imported, or states none at all.
+        KeyError: there is none. LoadError: the module cannot be imported, or states no property.
     """
     return (_ids() if stated_in is None else properties_of(stated_in))[id_]
 
@@ -82,10 +82,10 @@ def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Prope
     """The properties that match an id, a prefix of an id up to a slash, or a shell pattern; all if none is given.
 
     Args:
-        own: properties of one's own, which follow those of the catalogue.
+        own: properties of your own, which follow those of the catalogue.
 
     Raises:
-        ValueError: a pattern that matches nothing.
+        ValueError: a pattern matches nothing.
     """
     every = (*catalogue(), *own)
     wanted = set(chosen(patterns, (p.id for p in every)))

@@ -32,7 +32,7 @@ Check = Callable[[Caller, Any], Evidence]  # judges one question
 
 FIRST = "2026.11"  # the first version of the catalogue
 
-# Trivial answers that a property may have to call wrong, by name.
+# Trivial answers that a property may have to reject, by name.
 CONTROLS: Mapping[str, str] = MappingProxyType(
     {
         "identity": "returns x unchanged",
@@ -52,10 +52,10 @@ class Offer:
 
     absent: frozenset[str] = frozenset()  # features it does not offer
     layer: EnergyLayer | None = None  # the declaration, of an energy layer
-    kind: ArrayKind = TORCH  # of arrays that it takes
+    kind: ArrayKind = TORCH  # of the arrays that it takes
 
     def within(self, space: Space) -> Space:
-        """The part of a space that applies to it; where each case is compiled, few of its shapes and options."""
+        """The part of a space that applies to it; if each case is compiled, with few shapes and options."""
         offered = space.within(self.absent)
         return offered.compiled() if self.kind.compiles else offered
 
@@ -74,7 +74,7 @@ class Over(Questions):
 
     def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.space.sizes:
-            return None  # each size has its turn among the scattered cases, and nobody reads long rows of integers
+            return None  # every size comes among the scattered cases, and nobody reads long rows of integers
         return cases(offer.within(self.space))
 
     def emptied(self, absent: Iterable[str]) -> str | None:
@@ -96,7 +96,7 @@ class Over(Questions):
         return self.space.reach()
 
 
-_LONG = {"J": 4100, "D": 4100, "M": 8200}  # the largest sizes that are asked around a number in the code
+_LONG = {"J": 4100, "D": 4100, "M": 8200}  # the largest sizes that are tested around a number in the code
 _ALONE = {"B": (1,)}
 
 
@@ -107,15 +107,15 @@ def _is_long(space: Space, axis: str) -> bool:
 
 @dataclass(frozen=True)
 class OneAfterTheOther(Questions):
-    """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
+    """A list of spaces, each of which gives one case in turn; the seed decides the numbers in it."""
 
     spaces: Sequence[Space]
-    least: int = 1  # cases, however few spaces are offered
+    least: int = 1  # the fewest cases, however few spaces are offered
 
     def offered(self, absent: Iterable[str]) -> list[Space]:
-        """The spaces whose features are all offered, without those of their options that are not.
+        """The spaces whose features are all offered, without their options that are not offered.
 
-        The layer's own function may be missing: its energy, or decoding, is asked in the same spaces.
+        The layer's own function may be missing: its energy, or decoding, is tested in the same spaces.
         """
         missing = set(absent)
         return [
@@ -138,7 +138,7 @@ class OneAfterTheOther(Questions):
         return smaller(question, replace(self.offered(offer.absent)[0], sizes={}))
 
     def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
-        """Sizes alone, beyond those that other properties are asked at."""
+        """Only sizes, beyond those at which other properties are tested."""
         axes = sorted({axis for space in self.offered(offer.absent) for axis in _LONG if _is_long(space, axis)})
         for number in numbers:
             size = int(number.value)
@@ -160,7 +160,7 @@ class OneAfterTheOther(Questions):
 
 @dataclass(frozen=True)
 class Property:
-    """One claim about an implementation: all that is said of it, and how it is judged."""
+    """One claim about an implementation: its texts, and how it is judged."""
 
     id: str  # family/function/name; own/name
     claim: str  # one sentence
@@ -169,25 +169,25 @@ class Property:
     # attention's and the MLP's energy of one token, g the gradient in x with h fixed, eta the step size, P the
     # preconditioner, tau the temperature, N the norm; u is the unit roundoff of the dtype
     formula: str = field(repr=False)
-    why: str = field(repr=False)  # what goes wrong where it does not hold, in sentences
+    why: str = field(repr=False)  # what goes wrong if it does not hold, in sentences
     check: Check = field(repr=False)  # judges one question; raises `Fault` or `Discard`
     questions: Questions = field(repr=False)  # where the questions come from
-    needs: frozenset[str] = frozenset()  # features without which it cannot be asked
-    kind: Kind = "CEM implementation"  # of implementation that it is for
-    dtype: torch.dtype | None = None  # the dtype it is asked in, if not the run's
-    asked: Asked = USUAL  # how many questions, as `cemverify.catalogue.budgets` has it
-    first: bool = False  # whether it is asked before anything else, of a process of its own
-    once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
-    looks_around: bool = False  # whether it is also asked around the numbers that stand in the code under test
+    needs: frozenset[str] = frozenset()  # features without which it cannot be tested
+    kind: Kind = "CEM implementation"  # the kind of implementation that it is for
+    dtype: torch.dtype | None = None  # the dtype in which it is tested, if not the run's
+    asked: Asked = USUAL  # how many questions, from `cemverify.catalogue.budgets`
+    first: bool = False  # whether it is tested before anything else, in a process of its own
+    once: bool = False  # whether a single failure proves a violation, even if it does not recur (determinism)
+    looks_around: bool = False  # whether it is also tested around the numbers that stand in the code under test
     premise: str = ""  # what makes an example telling, as a phrase: "the update is not zero"
-    # the share of telling examples below which a run says nothing: it is inconclusive, never green
+    # the share of telling examples below which a run proves nothing: it is inconclusive, never green
     floor: float = 0.1
     controls: frozenset[str] = frozenset()  # names of trivial answers, of CONTROLS, that must violate it in every run
     since: str = FIRST  # the version of the catalogue that introduced it
-    # wrong implementations, by what is wrong with them, that must violate it in every run. Those of the catalogue's
-    # own properties are apart from them, in `cemverify.power`, and are run by its tests
+    # wrong implementations, by what is wrong with them, that must violate it in every run. The mutants for the
+    # catalogue's own properties are not here but in `cemverify.power`, and its tests run them
     mutants: Mapping[str, Subject] = field(default_factory=dict, repr=False)
-    stated_in: str | None = None  # the module that states it, if it is not of the catalogue (see `own`)
+    stated_in: str | None = None  # the module that states it, if it is not in the catalogue (see `own`)
 
     @property
     def family(self) -> str:
@@ -196,7 +196,7 @@ class Property:
 
     @property
     def function(self) -> str:
-        """What is asked, by the id: "attention-energy", "all", "layer"; of some stated energies the layer's name."""
+        """What is called, by the id: "attention-energy", "all", "layer"; for some energies the layer's name."""
         return self.id.split("/")[1]
 
     @property
@@ -217,7 +217,7 @@ def case_property(
     """A property of CEM implementations over the cases of a space; it needs their features, and others.
 
     Args:
-        function: the one that is asked, if it is not the layer's own: its energy, or decoding. more: of `Property`.
+        function: the one that is called, if it is not the layer's own: its energy, or decoding. more: of `Property`.
     """
     features = space.features() | {*needs}
     if function is not None:
@@ -229,13 +229,13 @@ def case_property(
 
 Stated = TypeVar("Stated", bound=Callable[..., Any])
 
-_STATED: dict[str, list[Property]] = {}  # by the name of the module, in its order
+_STATED: dict[str, list[Property]] = {}  # by the name of the module, in the module's order
 
 
 def statement(make: Callable[[Any], Iterable[Property]]) -> Callable[[Stated], Stated]:
-    """Above a check: enters the properties that `make` makes of it, one for each function that is asked.
+    """Put above a check: enters the properties that `make` makes from it, one for each function that is called.
 
-    `states`, `contract_claim` and their like are made of this one.
+    `states`, `contract_claim` and the like are built on this one.
     """
 
     def state(check: Stated) -> Stated:
@@ -246,16 +246,16 @@ def statement(make: Callable[[Any], Iterable[Property]]) -> Callable[[Stated], S
 
 
 def of_module(module: ModuleType) -> Iterator[Property]:
-    """What the `properties()` of a module makes, then what stands above its checks: above one, from the bottom up."""
+    """The properties from a module's `properties()`, then those above its checks; above one check, from below."""
     yield from getattr(module, "properties", tuple)()
     yield from _STATED.get(module.__name__, ())
 
 
 def states(id_: str, *, spaces: Mapping[str, Space], **more: Any) -> Callable[[Check], Check]:
-    """Above a check of cases: what it judges, over the cases of each space.
+    """Put above a check of cases: what it judges, over the cases of each space.
 
     Args:
-        id_: with "{}" for the keys of the spaces, the functions say; the whole id of a single one, whose key is "".
+        id_: with "{}" for the keys of the spaces (functions, say), or the whole id of a single one, whose key is "".
         more: as for `case_property`.
     """
     return statement(
@@ -268,14 +268,14 @@ def states(id_: str, *, spaces: Mapping[str, Space], **more: Any) -> Callable[[C
 # --- updates --------------------------------------------------------------------------------------------
 
 
-# Trivial answers, none of which may pass for an update.
+# Trivial answers, none of which may pass as an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
 
 
 def answer_is_right(function: Function, rival: Rival) -> Check:
     """A check of x^(T) - x^(0), or of a stated energy, against float64 autograd of the scalar energy, step by step.
 
-    Its examples tell where the rival would have shown.
+    Its examples are telling if the rival's answer would have been found wrong.
     """
     claim = "stated energy = energy" if function.is_energy else "update = -eta P grad energy, T times"
 
@@ -298,7 +298,7 @@ def update_property(
     checked: Callable[[Function, Rival], Check] = answer_is_right,
     **more: Any,
 ) -> Property:
-    """A property whose check is made of a function, the layer's own by default; no trivial layer may have it."""
+    """A property whose check is made from a function, the layer's own by default; no trivial layer may pass."""
     check = checked(function_of(function or space.layer), rival)
     premise = rival.premise if function is None else rival.premise.replace("the output", "the energy")
     more = {"premise": premise, "controls": TRIVIAL, "function": function, **more}

@@ -20,8 +20,8 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import InContext, Table
 from cemverify.conformance.questions.spaces import mixed
 
-# Of the rows of the table, how many others than the layers are asked: blocks and decoding take long, and are made of
-# the layers; an energy has no steps.
+# The share of the table's rows on which each function is tested: blocks and decoding take long, and are made of the
+# layers; an energy has no steps.
 _PART = {"attention": 1.0, "mlp": 1.0, "block": 0.1, "decode": 0.1}
 _OF_ENERGIES = 0.2
 
@@ -39,7 +39,7 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
         "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap, "
         "another call before the backward pass.",
         check=partial(check, function),
-        # decoding asks one token after the other
+        # decoding takes one token after the other
         questions=Table(space, long=function.name != "decode", part=_PART.get(function.name, _OF_ENERGIES)),
         needs=frozenset({function.name}),
         dtype=torch.float64,
@@ -50,7 +50,7 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
 
 @statement(lambda check: [_in_every_context(function, check) for function in EVERY])
 def holds_in_context(function: Function, caller: Caller, question: InContext) -> Evidence:
-    """The function's answer in the context of the question, or its products where arguments record gradients."""
+    """The function's answer in the question's context; its vector-Jacobian products if arguments record gradients."""
     case, context, name = function.question(question.case, caller.dtype), question.context, function.name
     if recorded := _recorded(context.mode, case, name):
         ask = partial(products_in, context=context)

@@ -1,7 +1,7 @@
 """Decoding token by token from a cache gives the output of the whole row.
 
-An implementation that has attention too is compared with it, so that a wrong formula is not blamed on the cache. One
-that only decodes is compared with the golden answer.
+An implementation with attention is compared with its own attention, so that a wrong formula is not blamed on the
+cache. One that only decodes is compared with the golden answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cemverify.conformance.questions.spaces import LENGTHS, Space, mixed
 
 SEVERAL_TOKENS = "there are several tokens, and the update is not zero"
 _PIECES = (2, 3, 7, 16)  # tokens of a piece after the first
-_CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
+_CACHED = 65  # tokens: beyond a block of 64; token by token, more would take too long
 
 
 def _decoding(
@@ -35,7 +35,7 @@ def _decoding(
     source: str = "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
     **more: Any,
 ) -> Callable[[Check], Check]:
-    """Above a check of decoding: what it judges, over the cases of each space."""
+    """Put above a check of decoding: what it judges, over the cases of each space."""
     usual = {
         "formula": "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
         "why": "Text is generated from the cache and losses are computed without it. Where they differ, the model "
@@ -123,11 +123,11 @@ def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     since="2026.12",
 )
 def pieces_give_the_row(caller: Caller, case: Case) -> Evidence:
-    """Two rows in turns, the second one the first one backwards, from two caches."""
+    """Two rows in turns, the second being the first backwards, from two caches."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     rows = [case, case.with_states(lambda states: states.flip(1))]
     J = case.h.shape[1]
-    if caller.kind.compiles:  # each length
+    if caller.kind.compiles:  # for each length
         cuts = [J // 2]
     else:
         cuts = list(range(1 + case.turn(max(J - 1, 1)), J, _PIECES[case.turn(len(_PIECES))]))
@@ -138,7 +138,7 @@ def pieces_give_the_row(caller: Caller, case: Case) -> Evidence:
 
 
 def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
-    """The claim, the output of the whole row, and how far from it decoding may lead: (B, J, D)."""
+    """The claim, the output of the whole row, and how far from it decoding may be: (B, J, D)."""
     if "attention" in caller.functions:
         whole = caller.output(case)
         return "cached = uncached", whole, 2 * relation_budget(case, whole, caller.dtype)

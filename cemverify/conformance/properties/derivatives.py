@@ -1,4 +1,4 @@
-"""Derivatives of answers: Jacobians by differences, and vector-Jacobian products beside the golden ones."""
+"""Derivatives of answers: Jacobians by differences, and vector-Jacobian products compared with the golden ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distanc
 from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.questions.cases import Case
 
-# Two step sizes: their results' difference is far above the truncation error of the extrapolated one, where the
-# function is smooth; at a kink it is of the size of that error.
+# Two step sizes: if the function is smooth, their results differ by far more than the truncation error of the
+# extrapolated one; at a kink the difference is of the size of that error.
 _WIDTH = 2.0**-8
-# of cases whose whole Jacobian is found by differences: J D columns, each from several calls
+# for cases whose whole Jacobian is found by differences: J D columns, each from several calls
 FEW_COORDINATES = {"J": (3, 2, 5, 8), "D": (4, 7, 3), "K": (1, 3, 2, 5, 4), "M": (5, 3, 8)}
 
 
@@ -65,9 +65,9 @@ def untied(n: int) -> Tensor:
 
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
-# with these, numbers or the bounds on their roundoff grow from one step to the next
+# with these, numbers or the bounds on their roundoff grow from step to step
 GROWING = frozenset({"relu2", "scalar", "channel", "folded"})
-LEAST_EXPONENT = -700.0  # whose exponential is a normal number of float64
+LEAST_EXPONENT = -700.0  # its exponential is a normal number of float64
 Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
 
 
@@ -79,11 +79,11 @@ def products_are_right(
     ask: Asking = products,
     slack: float = 0.0,
 ) -> Evidence:
-    """Outputs and products beside the golden ones.
+    """Outputs and vector-Jacobian products compared with the golden ones.
 
     Args:
-        recorded: the arrays that alone record gradients, by name; None for all. ask: the experiment that calls it.
-        slack: what an output may be off beside roundoff.
+        recorded: the only arrays that record gradients, by name; None for all. ask: the experiment that calls it.
+        slack: how far off an output may be besides roundoff.
     """
     case, name = function.question(case, caller.dtype), function.name
     _refuse_kinks(case)
@@ -126,15 +126,15 @@ def _tolerances(
 ) -> dict[str, Tensor]:
     """By how much these products may differ from the golden ones.
 
-    Each trial can only raise a bound, and there is no further one where the products keep to it: most of the time of
-    a question would go into the trials.
+    Each trial can only raise a bound. No further trial is made once the products keep to it, because most of the time
+    of a question would go into the trials.
     """
     expected, unit = _expected_products(case, cotangent, function), unit_roundoff(dtype)
     batch, tokens, _ = case.h.shape
     longest = max(tokens, *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
     # a product with respect to a weight is a sum over all rows
     terms = {name: longest if name in ("x", "h") else max(longest, batch * tokens) for name in expected}
-    # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
+    # below this, roundoff would no longer be a normal number: exp(-z) overflows, products underflow
     least = torch.finfo(dtype).tiny / unit
     trials, values = list[dict[str, Tensor]](), expected
     while True:
@@ -152,11 +152,11 @@ def _tolerances(
 
 @remembered
 def _moved(case: Case, cotangent: Tensor, function: Function, trial: int) -> dict[str, Tensor]:
-    """How far the golden products move in one trial: where the inputs alone are perturbed, then every operand.
+    """How far the golden products move in one trial: the first perturbs only the inputs, later ones every operand.
 
-    In the last one the numbers of the incoming gradient have other signs. The products are sums over them, and an
-    implementation may take parts of them apart and sum each over all rows: what cancels in one sum of the golden
-    answer, and leaves no trace of its size there, does so in each of those with a rounding of its own.
+    In the last one the numbers of the incoming gradient have other signs. The products are sums over them. What
+    cancels in one sum of the golden answer leaves no trace of its size there. An implementation may split that into
+    several sums over all rows, in each of which it cancels with a rounding of its own.
     """
     cotangent = with_other_signs(cotangent) if trial == TRIALS else cotangent
     exact = _expected_products(case, cotangent, function)
@@ -175,7 +175,7 @@ def _cotangent(answer: Tensor) -> Tensor:
 
 
 def with_other_signs(cotangent: Tensor) -> Tensor:
-    """The vector with the sign of every number of it drawn at random."""
+    """The vector with the sign of every number drawn at random."""
     return cotangent * (1.0 - 2.0 * torch.randint(2, cotangent.shape, generator=torch.Generator().manual_seed(0)))
 
 

@@ -1,7 +1,7 @@
 """Energies fall: by how much, and up to which step size.
 
-The attention energy is concave in x, so that "it fell" proves almost nothing. What is asserted is the
-stronger inequality, with the golden gradient: the energy falls by at least eta g.Pg.
+The attention energy is concave in x, so "it fell" proves almost nothing. The properties assert the stronger
+inequality, with the golden gradient: the energy falls by at least eta g.Pg.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     states = [case.x] + [caller.output(case.having(steps=t)) for t in range(1, case.attention.steps + 1)]
     evidence = []
     for t, (x, y) in enumerate(pairwise(states), 1):
-        # y carries the roundoff of t steps, and x that of t - 1, whose gradient is the golden one at x
+        # y carries the roundoff of t steps, and x that of t - 1; the golden gradient is taken at this x
         evidence.append(_stronger(case, x, y, 2 * output_budget(case.having(steps=t), torch.float64)))
     return Evidence([c for e in evidence for c in e.comparisons], any(e.telling for e in evidence))
 
@@ -110,7 +110,7 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     largest = float(torch.linalg.eigvalsh(preconditioner_matrix(case)).amax())
     safe = float(curvature.safe_step(largest).amin())
     if not 0 < safe < 1e12:
-        safe = 1.0  # nothing bends: every step is safe
+        safe = 1.0  # no curvature: every step is safe
     share = case.mlp.step_size
     case = case.having(step_size=share * safe)
     factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
@@ -159,8 +159,8 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
 def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     """RMSNorm inside: F.(N(x') - N(x)) >= 0, so eps(N(x')) <= eps(N(x)), for any step size.
 
-    A scalar gain has to be positive: a negative one turns N(x) away from where x goes. Folded into both paths it
-    enters twice, and its sign cancels.
+    A scalar gain must be positive: with a negative one N(x) moves against x. Folded into both paths it enters twice,
+    and its sign cancels.
     """
     case = case.to(torch.float64)
     gain = case.weights["gain"].abs()
@@ -205,10 +205,10 @@ def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor
 
 
 def _energy_tolerance(case: Case, x: Tensor, y: Tensor, y_budget: Tensor) -> Tensor:
-    """What roundoff may explain in energy(y) - energy(x): that of y, through the gradient, and of both values."""
+    """How much of energy(y) - energy(x) may be roundoff: that of y, through the gradient, and of both values."""
     through_y = (gradient(case, y).abs() * y_budget).sum(-1)
     if case.layer == "mlp":
-        # the energy may bend upwards: |dy|^2 times half its curvature
+        # the energy may curve upwards: |dy|^2 times half its curvature
         energy = energy_of(case)
         through_y = through_y + energy.curvature(energy.remember(case.h)).upper * (y_budget**2).sum(-1) / 2
     values = energy_budget(case, x, torch.float64) + energy_budget(case, y, torch.float64)

@@ -23,7 +23,7 @@ from cemverify.conformance.questions.contexts import MAGNITUDES, with_every_d, w
 from cemverify.conformance.questions.spaces import Space
 
 _LARGE = 1e4
-_BEYOND = 1e12  # where a finite number in the place of minus infinity is none of the lowest scores any more
+_BEYOND = 1e12  # here a finite number in place of minus infinity is no longer among the lowest scores
 _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in
 _SUBNORMAL = 2.0**-1040
 
@@ -49,7 +49,7 @@ _AT_SUBNORMAL_STATES = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """Updates and energies at the limits of arithmetic, made of ordinary cases."""
+    """Updates and energies at the limits of arithmetic, made from ordinary cases."""
     every_activation = {"activation": tuple(ACTIVATIONS)}
     with_alibi = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     with_diagonal = Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",))
@@ -211,8 +211,8 @@ def _property(
     """A property of cases that are made extreme, with an absolute tolerance of the update for underflow.
 
     Args:
-        where: how extreme they are. within: whether a case is; one with zeros cannot be made so. telling: whether a
-            case tells; None if the right answer is another one than doing nothing gives.
+        where: how extreme they are. within: whether a case is that extreme; one with zeros cannot be made so.
+            telling: whether a case is telling; None for: the right answer differs from that of doing nothing.
     """
     asked = function_of(function or space.layer)
     compared = f"stated energy {where} = energy" if asked.is_energy else f"update {where}"
@@ -254,13 +254,13 @@ def _with_large_preactivations(case: Case) -> Case:
 
 
 def _rescaled(case: Case, name: str, largest: float, to: float = _LARGE) -> Case:
-    """Scales a weight by a power of two so that its largest product is about 1e4, or what else is wanted."""
+    """Scales a weight by a power of two so that its largest product is about 1e4, or another given size."""
     factor = 2.0 ** round(math.log2(to / largest)) if largest > 0 else 1.0
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
 
 
 def _reaches(largest: Callable[[Case], float], size: float) -> Premise:
-    """Whether the largest number of a case is at least half as large."""
+    """Whether the largest number of a case is at least half that size."""
     return lambda case: largest(case) >= size / 2
 
 

@@ -1,9 +1,9 @@
 """The contract of a call, stated once for CEM's functions and for those of any other energy layer.
 
-Either kind of implementation is a set of functions of named arrays. A `Call` is one of these functions, asked one
+Either kind of implementation is a set of functions of named arrays. A `Call` is one of these functions with one
 question. It can be made as usual and in other circumstances, and it says how far apart two right answers may be. The
-checks below hold for both kinds: `contract` and `modes` ask them of CEM's functions, `layers.contract` and
-`layers.modes` of what a layer declares. They differ in what is expected and how exactly, which the calls know.
+checks below are for both kinds: `contract` and `modes` apply them to CEM's functions, `layers.contract` and
+`layers.modes` to what a layer declares. What is expected, and how exactly, differs; the calls know it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = Mapping[str, Tensor]  # the arrays that a function returned, by name, i
 
 
 class Call(ABC):
-    """One function of an implementation, asked one question."""
+    """One function of an implementation, with one question."""
 
     @property
     def leads(self) -> bool:
@@ -38,7 +38,7 @@ class Call(ABC):
         return tuple(SURROUNDINGS)
 
     def phrase(self, claim: str) -> str:
-        """A claim about its answers, with the function's name where that is not plain."""
+        """A claim about its answers, with the function's name if that is not obvious."""
         return claim
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Call(ABC):
 
     @abstractmethod
     def tolerance(self, usual: Answer) -> Tensor:
-        """How far roundoff may lead from the right answer."""
+        """How far from the right answer roundoff may lead."""
 
     @abstractmethod
     def compared(
@@ -61,7 +61,7 @@ class Call(ABC):
 
     @abstractmethod
     def moved(self, usual: Answer, tolerance: Tensor) -> bool:
-        """Whether the answer is another one than that of a function that does nothing, by more than the tolerance."""
+        """Whether the answer differs from that of a function that does nothing, by more than the tolerance."""
 
     @abstractmethod
     def changes(self) -> tuple[list[str], list[str]]:
@@ -73,10 +73,10 @@ class Call(ABC):
 
     @abstractmethod
     def recorded(self) -> Mapping[str, Answer]:
-        """What it returns with gradients recorded of some arguments and of others, each by the claim about it."""
+        """What it returns with gradients recorded for several choices of arguments, by the claim about each."""
 
     def unrecorded(self) -> Answer:
-        """What it returns where no gradients are recorded."""
+        """What it returns if no gradients are recorded."""
         return self.answer()
 
     @abstractmethod
@@ -101,7 +101,7 @@ def twice_gives_the_same(calls: Calls) -> Evidence:
     comparisons, telling = [], False
     for call in calls:
         first, between, second = call.answer(), call.answer_between(), call.answer()
-        third = call.answer()  # at once, which shows what happens on every second call
+        third = call.answer()  # at once, to show what happens on every second call
         comparisons += call.compared(Compared.REPEATED("second call = first call"), second, first)
         comparisons += call.compared(Compared.REPEATED("third call = second call", "at once"), third, second)
         telling |= call.leads and any(not torch.equal(between[name], array) for name, array in first.items())
@@ -123,7 +123,7 @@ def settings_are_left_alone(calls: Calls) -> Evidence:
 
 
 def surroundings_change_no_answer(calls: Calls) -> Evidence:
-    """The answer is one, in inference mode, with another default dtype, another seed, another number of threads."""
+    """The answer is the same in inference mode, with another default dtype, seed, or number of threads."""
     return unchanged(
         calls,
         lambda call: {
@@ -133,7 +133,7 @@ def surroundings_change_no_answer(calls: Calls) -> Evidence:
 
 
 def gradients_change_no_answer(calls: Calls) -> Evidence:
-    """The output is one, with gradients recorded for all arrays or for some of them, and without."""
+    """The output is the same with gradients recorded for all arrays, for some of them, and without."""
     return unchanged(calls, lambda call: call.recorded(), lambda call: call.unrecorded())
 
 
@@ -162,10 +162,10 @@ def unchanged(
     answers_to: Callable[[Kind], Mapping[str, Answer]],
     usual: Callable[[Kind], Answer] = lambda call: call.answer(),
 ) -> Evidence:
-    """Answers in other circumstances are the usual one, up to the roundoff of both.
+    """Answers in other circumstances equal the usual one, up to the roundoff of both.
 
     Args:
-        answers_to: the answers to a call, each by the claim that it makes true. usual: the answer that they
+        answers_to: the answers to a call, each by the claim that it supports. usual: the answer that they
             must equal.
     """
     comparisons, telling = [], False

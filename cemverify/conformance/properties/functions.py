@@ -1,4 +1,4 @@
-"""The functions of an implementation as the contract sees them: what each is asked, and what it must answer."""
+"""The functions of an implementation under the contract: how each is called, and what it must answer."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class FunctionCall(Call):
 
     def answer_between(self) -> Answer:
         other, tokens = elsewhere(self.case), self.case.h.shape[1]
-        if tokens >= LONG_ROW:  # what grows with the longest row that was met, grows here
+        if tokens >= LONG_ROW:  # whatever grows with the longest row met so far grows here
             other = lengthened(other, 3 * tokens, 1)
         return {"": self.caller.answer(self.function.name, other)}
 
     def tolerance(self, usual: Answer) -> Tensor:
         if self.function.is_energy:
             return self.function.tolerance(self.case, self.caller.dtype)
-        return relation_budget(self.case, usual[""], self.caller.dtype)  # a wrong formula is no wrong mode
+        return relation_budget(self.case, usual[""], self.caller.dtype)  # a wrong formula is not a wrong mode
 
     def compared(
         self, claim: str, got: Answer, expected: Answer, tolerance: Tensor | None = None
@@ -99,7 +99,7 @@ class FunctionCall(Call):
 
     def mapped(self, calls: Sequence[FunctionCall]) -> Mapping[str, tuple[Sequence[FunctionCall], Answer]]:
         cases, weights = [call.case for call in calls], self.case.weights
-        shared = [replace(case, weights=weights) for case in cases]  # as an ensemble of inputs asks one layer
+        shared = [replace(case, weights=weights) for case in cases]  # several inputs to one layer
         everything, states = replace(self, case=_stacked(cases)), replace(self, case=_stacked(shared, weights))
         return {
             "mapped = looped": (calls, everything._in_mode("mapped")),
@@ -110,7 +110,7 @@ class FunctionCall(Call):
         }
 
     def _in_mode(self, mode: str, **options: Any) -> Answer:
-        """What the function returns in a mode: what a method of `ArrayKind` makes of it, with these options."""
+        """What the function returns in a mode: after a method of `ArrayKind` transformed it, with these options."""
         return {"": _answered_in_mode(self.caller, self.case, mode, options)}
 
 
@@ -118,7 +118,7 @@ _RECORDED = {"": (0, 1), " for x and h alone": (0,), " for the weights alone": (
 
 
 def _stacked(cases: Sequence[Case], weights: Mapping[str, Tensor] | None = None) -> Case:
-    """Cases along a further first axis of x, h and the weights, or of x and h beside these weights."""
+    """Cases stacked along a further first axis of x, h and the weights, or of x and h with these weights."""
     first = cases[0]
     x, h = (torch.stack([getattr(case, name) for case in cases]) for name in ("x", "h"))
     several = {name: torch.stack([case.weights[name] for case in cases]) for name in first.weights}
@@ -134,7 +134,7 @@ def elsewhere(case: Case) -> Case:
 def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> Tensor:
     with SURROUNDINGS[surroundings]():
         there = caller.answer(name, case)
-    return there.clone()  # no tensor of inference mode
+    return there.clone()  # so that it is no tensor of inference mode
 
 
 @experiment(calls=2)
@@ -143,10 +143,10 @@ def changes(
 ) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the libraries whose random generator they seeded.
 
-    Calls are made as `changes_of` makes them, and in a context, if there is one, whose answer is not judged here.
+    Calls are made as in `changes_of`, and in a context if there is one; the answer is not judged here.
 
     Args:
-        cases: the calls that are made as usual; the first of them is made in the other ways, too.
+        cases: the calls that are made as usual; the first of them is also made in the other ways.
     """
     caller = replace(caller, noticed=[])
     calls = [caller.bound(name, case) for case in cases]
@@ -164,9 +164,9 @@ def changes(
 
 
 def _unmet(case: Case, caller: Caller) -> list[Case]:
-    """The case with options and sizes that no call has met: many steps, and one token more or a long row.
+    """The case with options and sizes that no call has had: many steps, and one more token or a long row.
 
-    Where every size is compiled anew there is no other one.
+    If every size is compiled anew, the size stays.
     """
     absent, kind = caller.subject.not_offered, caller.kind
     options: dict[str, Any] = {} if "steps" in absent else {"steps": _MANY_STEPS}
@@ -184,7 +184,7 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
 
 
 def lengthened(case: Case, tokens: int, rows: int) -> Case:
-    """A case of at most so many rows, whose tokens are read again and again until there are so many."""
+    """A case of at most so many rows, with its tokens repeated up to the given number."""
 
     def longer(states: Tensor) -> Tensor:
         return states[:rows].repeat(1, -(-tokens // states.shape[1]), 1)[:, :tokens]
@@ -194,7 +194,7 @@ def lengthened(case: Case, tokens: int, rows: int) -> Case:
 
 LONG_ROW = 44  # tokens: more than a tile of 16 or 32
 _MANY_STEPS, _LONG = 17, 130
-_ONE_IN = 3  # cases has a long row
+_ONE_IN = 3  # one case in so many has a long row
 
 
 @experiment(lambda arguments: arguments.case.h.shape)
@@ -212,15 +212,15 @@ def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, 
 
 
 def lower_dtypes(caller: Caller) -> list[torch.dtype]:
-    """float32 and bfloat16, as far as they are offered."""
+    """float32 and bfloat16, if offered."""
     lower = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     return [dtype for name, dtype in lower.items() if f"dtype:{name}" not in caller.subject.not_offered]
 
 
 def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
-    """float64 for most questions, one of the others offered for some: many layers have branches for each.
+    """float64 for most questions, another offered dtype for some, because many layers have branches for each.
 
-    What is to be asked in another dtype throughout is asked in no other.
+    If the caller's dtype is not float64, every question has that dtype.
     """
     lower, turn = lower_dtypes(caller), case.turn(4)
     return lower[turn] if caller.dtype == torch.float64 and turn < len(lower) else caller.dtype
@@ -234,13 +234,13 @@ def contract_claim(
     every_dtype: bool = False,
     **more: Any,
 ) -> Callable[[Check], Check]:
-    """Above a check of a function: what it judges of each function, over mixed options.
+    """Put above a check of a function: what it judges of each function, over mixed options.
 
     Most of its questions are scattered ones, which cover every pair of options; a few small ones make a violation
     readable.
 
     Args:
-        name: the last part of the ids. of: the functions. every_dtype: whether some questions are asked in the lower
+        name: the last part of the ids. of: the functions. every_dtype: whether some questions are in the lower
             dtypes. more: of `Property`.
     """
 
@@ -265,7 +265,7 @@ def contract_claim(
 
 
 def of_all(name: str, *, space: Space, needs: Iterable[str] = (), **more: Any) -> Callable[[Judge], Judge]:
-    """Above a check of cases: what it judges of all functions together, before anything else, in a new process."""
+    """Put above a check of cases: what it judges of all functions together, first of all, in a new process."""
     return statement(
         lambda check: [
             Property(
@@ -284,14 +284,14 @@ def of_all(name: str, *, space: Space, needs: Iterable[str] = (), **more: Any) -
 
 @dataclass(frozen=True)
 class OfAllFunctions(Over):
-    """Cases of a block, whose parts are the questions to all functions that there are."""
+    """Cases of a block, whose parts are the questions to all functions."""
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return None if "attention" not in absent or self.space.within(absent).choices["activation"] else "activation"
 
     def scattered(self, offer: Offer, seed: int) -> Case:
         space = offer.within(self.space)
-        # without an activation there is no MLP to ask either; without the positions asked for there are none
+        # without an activation there is no MLP to test either; without the requested positions there are none
         usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
         choices = {name: values or (usual[name],) for name, values in space.choices.items()}
         return scattered_case(replace(space, choices=choices), seed)

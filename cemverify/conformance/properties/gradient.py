@@ -39,7 +39,7 @@ from cemverify.conformance.properties.explanations import CONSERVATIVE, Explanat
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space, mixed
 
-_SHORT, _TURNS = 96, 8  # tokens; so many long rows ask every shorter length once
+_SHORT, _TURNS = 96, 8  # tokens; so many long rows test every shorter length once
 
 
 _SOURCES: Mapping[Layer, str] = {
@@ -70,8 +70,8 @@ _SOURCES: Mapping[Layer, str] = {
 def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     """The Jacobian of the update in x, memory fixed, is symmetric: P = I, one step.
 
-    An output turned by a fixed matrix, as an untied output projection would turn it, must break that: the
-    example tells only if it does.
+    An output turned by a fixed matrix, as an untied output projection would turn it, must break that: only
+    then is the example telling.
     """
     case = case.to(torch.float64)
     J, error = jacobian(caller, case)
@@ -82,9 +82,9 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
 
 
 def right_at_every_length(function: Function, rival: Rival) -> Check:
-    """A check of a long row, and of its beginnings: their answers are those of the row, as later tokens are not read.
+    """A check of a long row, and of its beginnings: as later tokens are not read, these have the row's answers.
 
-    The lengths up to `_SHORT` take turns, so that a kernel's last block has each size that it can have.
+    The lengths up to `_SHORT` take turns, so that a kernel's last block has every possible size.
     """
     check = answer_is_right(function, rival)
 
@@ -150,7 +150,7 @@ def properties() -> Iterator[Property]:
     """The update is the energy's gradient step, option by option and combined; fields and stated energies."""
     for name, source, explanation, space, rival in (*_attention_options(), *_mlp_options()):
         layer, space = space.layer, _with_others(space)
-        if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
+        if name == "alibi":  # if tokens are alike or weights saturate, no bias shows
             space = replace(space, textures=("plain", "non-contiguous"))
         yield update_property(
             f"gradient/{layer}/{name}",
@@ -249,10 +249,10 @@ _Option = tuple[str, str, Explanation, Space, Rival]
 
 
 def _with_others(space: Space) -> Space:
-    """The space, and with it whatever its one option must be combined with.
+    """The space, with whatever its one option must be combined with.
 
-    A norm meets preconditioners, with which it need not commute, and both meet a second step: so a fault of theirs is
-    seen where it is named, and not first where all options are mixed.
+    A norm meets preconditioners, with which it need not commute, and both meet a second step. So their faults show in
+    a property that names them, not only where all options are mixed.
     """
     if "norm" in space.options and len(space.options) == 1:
         kinds = (space.preconditioner, PreconditionerConfig("low-rank"), PreconditionerConfig("low-rank-printed"))
@@ -319,7 +319,7 @@ def _stated_energies(layer: Layer) -> Iterator[tuple[str, str, Space, Rival]]:
         ("plain", {}, NO_BEND),
         ("diagonal-shared", {"diagonal": "shared"}, NO_DIAGONAL),
         ("alibi", {"position": "alibi"}, NO_POSITION),
-        ("self-cross-bias", {"position": "self-cross"}, NO_POSITION),  # which one key does not cancel
+        ("self-cross-bias", {"position": "self-cross"}, NO_POSITION),  # a single key does not cancel it
     )
     mlp = [(name, {"activation": name}, NO_ACTIVATION) for name in ("silu", "gelu")]
     for name, options, rival in attention if layer == "attention" else mlp:

@@ -28,7 +28,7 @@ from cemverify.conformance.questions.spaces import mixed, scattered_case
 
 @dataclass(frozen=True)
 class OfEveryDtype(Over):
-    """Cases of a space, each for a dtype: as many seeds in a row as there are dtypes ask in every one."""
+    """Cases of a space, each for a dtype: consecutive seeds go through all dtypes."""
 
     def scattered(self, offer: Offer, seed: int) -> InContext:
         offered = [mode for mode, (name, _) in _MODES.items() if f"dtype:{name}" not in offer.absent]
@@ -39,8 +39,8 @@ class OfEveryDtype(Over):
         return (replace(question, case=case) for case in super().smaller(offer, question.case))
 
 
-_DRAWS = 2  # of numbers of each kind
-# that need no other options, for which it would be compiled anew
+_DRAWS = 2  # draws of numbers of each kind
+# kinds of numbers that need no other options, for which it would be compiled anew
 _NUMBERS = {name: NUMBERS[name] for name in NUMBERS if name != ANY_OPTIONS} | {"entries of d up to 48": with_large_d}
 _MODES: Mapping[str, tuple[str, torch.dtype]] = {
     "in float64": ("float64", torch.float64),
@@ -61,15 +61,15 @@ def _compiled(layer: Layer, check: Check) -> Property:
         questions=OfEveryDtype(space),
         needs=space.features() | {"compile"},
         dtype=torch.float64,
-        # each of attention takes half a second: one for each dtype, and of the MLP another with other options
+        # each takes half a second for attention: one for each dtype, and for the MLP another with other options
         premise="the update is not zero",
     )
 
 
-# the block is the two one after the other, at twice the time
+# not the block, which is the two one after the other, at twice the time
 @statement(lambda check: [_compiled("attention", check), _compiled("mlp", check)])
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
-    """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
+    """The compiled function returns what the function returns, for all kinds of numbers in one shape and options.
 
     The backend traces the function, in float64 rewrites permuted attention as inductor does, and generates no code.
     """
@@ -81,7 +81,7 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
         for draw in range(_DRAWS)
     ]
     compared, telling = [], False
-    eager = [caller.output(case) for _, case in cases]  # first, as whoever compiles a layer has called it before
+    eager = [caller.output(case) for _, case in cases]  # first, because users call a layer before they compile it
     compiled = answered_compiled(caller, [case for _, case in cases])
     for (numbers, case), expected, got in zip(cases, eager, compiled, strict=True):
         tolerance = 2 * (relation_budget(case, expected, caller.dtype) + underflow(case))
@@ -117,6 +117,6 @@ def properties() -> Iterator[Property]:
 
 
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence], caller: Caller, case: Case) -> Evidence:
-    """What a check of calls says of one call of the layer of a case."""
+    """What a check of calls finds for one call of the layer of a case."""
     function = Function(case.layer, case.layer)
     return check([FunctionCall(function, caller, case.to(caller.dtype).to(torch.float64))])

@@ -2,12 +2,12 @@
 
 The running bounds of `budgets` hold for every case but grow with each length; over hundreds of features
 errors average out. For dense normal cases the error of one update follows c u (1 + S), S the largest logit
-(docs/mathematics.md §16), which is what is asserted here, Frobenius-wise and row by row, plus the rounding of
-the output itself. The law was measured on matrix products that add up in blocks; a correct implementation may
-add up term by term. So in float32 twice the error of an evaluation that takes every product by itself is allowed on
-top. In bfloat16 matrix units add up in float32, and what may be done term by term is to add the step of each head or
-hidden unit to the state; what that costs is derived (`_of_added_terms`). It grows with the number of terms, so the
-MLP is asked with few hidden units: of 48 the allowance is two to three times the law, of 384 nearly four times.
+(docs/mathematics.md §16). This law is asserted here, in the Frobenius norm and row by row, plus the rounding of the
+output itself. It was measured on matrix products that add up in blocks; a correct implementation may add up term by
+term. So in float32 twice the error of an evaluation that takes every product by itself is allowed on top. In bfloat16
+matrix units add up in float32, but an implementation may add the step of each head or hidden unit to the state one by
+one; the cost of that is derived (`_of_added_terms`). It grows with the number of terms, so the MLP is tested with few
+hidden units: with 48 the allowance is two to three times the law, with 384 nearly four times.
 """
 
 from __future__ import annotations
@@ -155,10 +155,10 @@ def _bounded() -> Iterator[Property]:
 
 @dataclass(frozen=True)
 class _OfTheLaw(Questions):
-    """Normal cases of three sizes in turn; the largest alone where each shape is compiled.
+    """Normal cases of three sizes in turn; only the largest if each shape is compiled.
 
     Attributes:
-        hidden: units of the MLP if it has the same in every size.
+        hidden: the MLP's units, if the same in every size.
     """
 
     layer: Layer
@@ -243,12 +243,12 @@ def _terms(case: Case) -> Tensor:
 
 
 def _of_added_terms(x: Tensor, terms: Tensor, u: float) -> tuple[Tensor, Tensor]:
-    """What roundoff may amount to where each term is added to the state by itself: of each token (B, J), and of all.
+    """How large roundoff may be if each term is added to the state by itself: for each token (B, J), and for all.
 
     The n-th addition rounds a partial sum s_n, known in float64. Between 2^e and 2^(e+1) numbers are 2 u 2^e apart,
-    so it errs by at most u 2^e. Taken as uniform in between and independent, as analyses of sums of generic numbers
-    do (Higham and Mary 2019), the errors of one coordinate have the variance v = sum_n (u 2^e_n)^2 / 3, and one
-    coordinate may have most of it. All other roundings are the law's, and errors that are independent add up as
+    so it errs by at most u 2^e. If these errors are uniform and independent, as analyses of sums of generic numbers
+    assume (Higham and Mary 2019), those of one coordinate have the variance v = sum_n (u 2^e_n)^2 / 3, and one
+    coordinate may have most of it. All other roundings are covered by the law, and independent errors add up as
     squares.
 
     Args:
@@ -261,10 +261,10 @@ def _of_added_terms(x: Tensor, terms: Tensor, u: float) -> tuple[Tensor, Tensor]
 
 
 def _once_in_a_billion(variance: Tensor) -> Tensor:
-    """What the norm of independent errors of the variances v, (..., D), exceeds once in a billion at most: (...).
+    """What the norm of independent errors with variances v, (..., D), exceeds at most once in a billion: (...).
 
     A uniform e has E exp(s e^2) <= 1 / sqrt(1 - 2 s v), as if it were normal. By Markov's inequality |e|^2 exceeds
-    q with a probability of at most exp(-s q) / sqrt(prod (1 - 2 s v)), for each s; that of the least q is taken.
+    q with a probability of at most exp(-s q) / sqrt(prod (1 - 2 s v)), for each s; the s with the least q is taken.
     """
     shares = torch.arange(0.02, 1, 0.04, dtype=variance.dtype, device=variance.device)
     s = shares / (2 * variance.amax(-1, keepdim=True))  # (..., 25)

@@ -17,7 +17,7 @@ ONE_STEP = Rival(
 )
 
 
-# reuse squares what it reads: after eight steps it would overflow
+# layer reuse squares what a step reads: after eight steps it would overflow
 _OF_ATTENTION = Space("attention", steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))
 _FEW_STEPS = {"attention": _OF_ATTENTION, "mlp": replace(_OF_ATTENTION, layer="mlp")}
 _SOURCE = "Eq. 3; docs/mathematics.md §12"

@@ -1,12 +1,12 @@
 """Bad input raises a clear error from the implementation itself: a ValueError or TypeError with a message.
 
 Returning an output is a violation, and so is any other error that a tensor library raises deep inside. So is a
-setting of the process that the refused call leaves changed, or an argument: what a function sets and puts back at its
-end, it must put back where it raises, too.
+setting of the process, or an argument, that the refused call leaves changed: what a function sets and restores at its
+end, it must also restore when it raises.
 
-Weights are spoiled one by one, in cases of more than one feature, where nothing that is too short could be broadcast.
-A number that is not finite may stand anywhere, in arrays of thousands of numbers too; and numbers that are finite are
-taken, however large.
+Weights are spoiled one by one, in cases of more than one feature, so that nothing too short could be broadcast. A
+number that is not finite may stand anywhere, also in arrays of thousands of numbers. Finite numbers are accepted,
+however large.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space, mixed
 
 Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
-_AT_ONCE = 8  # of them, in the time of half as many calls: bad input is refused early
+_AT_ONCE = 8  # ways at once, in the time of half as many calls: bad input is refused early
 
 
 def rejects(spoil: Spoil) -> Check:
@@ -59,9 +59,9 @@ def rejects(spoil: Spoil) -> Check:
 
 
 def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
-    """NaN and infinity are refused. Finite numbers are taken, also two whose sum would be infinite.
+    """NaN and infinity are refused. Finite numbers are accepted, also two whose sum would be infinite.
 
-    They stand where nothing reads them, so the answer for the other features is that for zeros there.
+    These stand where they are multiplied by zero, so the answer for the other features is as with zeros there.
     """
     refused = rejects(_not_finite)(caller, case)
     if refused.worst.margin > 1:
@@ -82,13 +82,13 @@ def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
 
 @experiment(lambda arguments: [None] * len(arguments.cases), calls=4)
 def _outcomes(caller: Caller, name: str, cases: list[Case]) -> list[str]:
-    """What each call with bad input came to: "refused", or what it did instead."""
+    """The outcome of each call with bad input: "refused", or what it did instead."""
     with caller.guarded():
         before = ProcessState.now(_OTHERS)  # as each of the calls finds it
     return [_outcome(caller, name, case, before) for case in cases]
 
 
-_TRACING, _OTHERS = SETTINGS[:1], SETTINGS[1:]  # what records which lines run is set anew for every call
+_TRACING, _OTHERS = SETTINGS[:1], SETTINGS[1:]  # the tracing of lines is set anew for every call
 
 
 def _outcome(caller: Caller, name: str, case: Case, before: ProcessState) -> str:
@@ -166,7 +166,7 @@ def properties() -> Iterator[Property]:
 
 _NEGATIVE = (-1.0, -1e-4, -(2.0**-40))  # a check that rounds loses the small ones
 
-# every weight that there is, each with an option of its own, so that an implementation without one is asked the rest
+# every weight, each with an option of its own, so that an implementation without one is tested on the rest
 _PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
 _KINDS = (PreconditionerConfig("diagonal"), PreconditionerConfig("low-rank"))
 _NORMS = tuple({"norm": norm} for norm in ("scalar", "channel", "folded"))
@@ -255,7 +255,7 @@ _INTEGERS = (
 
 
 def _integers(case: Case) -> Iterator[tuple[str, Case]]:
-    """Each dtype in a third of the arrays, and a third of them in all: which ones, cases decide."""
+    """Each dtype in a third of the arrays, and a third of the dtypes in all; the case decides which ones."""
     for turn, dtype in enumerate(_INTEGERS, case.turn(3)):
         word = str(dtype).removeprefix("torch.")
         whole = {name: array.abs().to(dtype) for name, array in _arrays(case).items()}
@@ -273,7 +273,7 @@ def _nan_x(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _not_finite(case: Case) -> Iterator[tuple[str, Case]]:
-    """Each value in each array, at its beginning, at its end and somewhere between: which of them, cases decide."""
+    """Each value in each array, at its beginning, at its end or somewhere between; the case decides which."""
     for name, array in _arrays(case).items():
         places = (-1, 0, case.turn(array.numel()))
         for turn, value in enumerate((math.nan, math.inf, -math.inf), case.turn(3)):
@@ -285,8 +285,8 @@ def _not_finite(case: Case) -> Iterator[tuple[str, Case]]:
 def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, Case]]:
     """Per array a case with zeros in the first and the last feature, and one with large numbers in their place.
 
-    Whatever the large numbers are multiplied by is zero, so no product overflows. Left out are states of which a
-    square or a multiple is taken, and weights of which a norm, a root or a quotient is.
+    The large numbers are only multiplied by zeros, so no product overflows. Left out are states that are squared or
+    multiplied by a number, and weights of which a norm, a root or a quotient is taken.
     """
     ends = [0, -1]
 
@@ -299,7 +299,7 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
     apart = case.x is not case.h and "diagonal" not in case.weights
     fit = {"x": apart and "gain" not in case.weights, "h": apart, "P_d": "P_U" not in case.weights, "diagonal": True}
     for name, array in _arrays(case).items():
-        if name in _PARTNERS:  # which is read twice: in x, and where its first row is added to the output
+        if name in _PARTNERS:  # it is read twice: with x, and when its first row is added to the output
             partner, row = case.weights[_PARTNERS[name]].clone(), (0,) * (array.dim() - 1)
             partner[row] = 0.0
             zeros = _having(case, {_PARTNERS[name]: partner})
@@ -310,7 +310,7 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
             yield name, case, _having(case, {name: at_ends(array, large)})
 
 
-_PARTNERS = {"W_Q": "W_K", "W_K": "W_K", "V": "W", "W": "W"}  # projections, by which values their rows are multiplied
+_PARTNERS = {"W_Q": "W_K", "W_K": "W_K", "V": "W", "W": "W"}  # which projection makes the values that multiply rows
 
 
 def _arrays(case: Case) -> dict[str, Tensor]:

@@ -1,13 +1,13 @@
 """Sizes that users have: rows of 2304 tokens, 64 sequences, 2304 hidden units, 64 heads, 1025 features, 16 steps.
 
 Elsewhere cases are small, because the golden answer of a large one is slow. Here one axis at a time is long and the
-others are short, on both sides of the block sizes that kernels work in, from 16 to 2048, and at odd sizes in between.
-A token's answer depends on its own state and on the memory up to it. So in a long row the golden answer is computed
-for windows of a few tokens with all of their memory: around every power of two, at the end, and in places that change
-with the seed. That costs J times the windows instead of J squared. Each case is asked once or twice; a fault that
-starts at a size and stays is seen.
+others are short, on both sides of the block sizes of kernels, from 16 to 2048, and at odd sizes in between. A token's
+answer depends on its own state and on the memory up to it. So in a long row the golden answer is computed only for
+windows of a few tokens with all of their memory: around every power of two, at the end, and in places that change
+with the seed. That costs J times the windows instead of J squared. Each case is tested once or twice; a fault that
+starts at some size and stays beyond it is found.
 
-In float32 and bfloat16 long rows see what short ones cannot: angles, slopes and positions that were computed in a
+In float32 and bfloat16 long rows show what short ones cannot: angles, slopes and positions that were computed in a
 lower precision than the layer's, and sums that stop growing because their terms fall below the last place.
 """
 
@@ -47,7 +47,7 @@ def windows(case: Case) -> list[Case]:
         replace(
             case,
             x=case.x[:, start : start + length],
-            h=case.h[:, (start if case.layer == "mlp" else 0) : start + length],  # a token of an MLP reads its own
+            h=case.h[:, (start if case.layer == "mlp" else 0) : start + length],  # an MLP's token reads only its own
         )
         for start, length in _places(case)
     ]
@@ -65,7 +65,7 @@ def _places(case: Case) -> list[tuple[int, int]]:
 
 
 def right_where_asked(function: Function, rival: Rival) -> Check:
-    """A check of an answer in the windows of a row; its examples tell where the rival would have shown."""
+    """A check of an answer in the windows of a row; examples are telling if the rival would have been found there."""
     claim = "stated energy of a large case" if function.is_energy else "update = -eta P grad energy in a large case"
 
     def answer(caller: Caller, case: Case) -> Tensor:
@@ -143,27 +143,27 @@ def _property(
 
 # --- spaces ---------------------------------------------------------------------------------------
 
-_HEAD = 8  # features of a head that is turned: four planes, from one radian per token to a thousandth
-_PLANE = 2  # the first plane alone, in which a position that is off by one shows most
+_HEAD = 8  # features of a rotated head: four planes, from one radian per token to a thousandth
+_PLANE = 2  # only the first plane, in which a position that is off by one shows most
 
 
 def _with(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """These sizes, and short axes beside them."""
+    """These sizes, with all other axes short."""
     return {axis: (size,) for axis, size in {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, **sizes}.items()}
 
 
 def _row(tokens: int, heads: int = 1, features: int = _HEAD, texture: str | None = None, **options: Any) -> Space:
-    """A space of long rows; by default their numbers are few where keys are turned, as many average out."""
+    """A space of long rows; by default they have few features if keys are rotated, because many average out."""
     turned = options.get("position") == "rotary"
     sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": features} if turned else {})})
     textures = (texture or ("sparse" if turned else "gentle"),)
     return Space("attention", options, sizes=sizes, free_temperature=False, textures=textures)
 
 
-# one token more than bfloat16 and float16 can count: with rounded positions a token reads the next one, or takes the
-# distances of two tokens for one
+# one token more than bfloat16 and float16 can count: with rounded positions a token reads the next one, or takes two
+# distances for the same
 _COUNTED = (_row(258, texture="loud-end"), _row(2050, texture="loud-end"))
-# heads cost as much as tokens; 9 to 12 and 16 of them have slopes that no low precision can represent
+# heads cost as much as tokens; with 9 to 12 and 16 of them, no low precision can represent the slopes
 _ROWS: Sequence[Space] = (
     _row(2304, position="rotary"),
     _row(1025, 2, position="alibi"),
@@ -209,7 +209,7 @@ _HIDDEN = (
 
 
 def _wide(layer: Layer, sizes: Mapping[str, int], kind: PreconditionerConfig | None = None, **options: Any) -> Space:
-    """A space of cases in which the axes named have these sizes, and T = `steps` if that is given."""
+    """A space of cases in which the named axes have these sizes, and T = `steps` if given."""
     steps = options.pop("steps", 1)
     etas = (0.125,) if steps > 1 else (1.0, 0.5, 0.3)  # larger steps let roundoff grow from step to step
     return Space(
@@ -259,10 +259,10 @@ _MLP_WIDTHS: Sequence[Space] = (
 
 
 def _positive_if_long(spaces: Sequence[Space]) -> Iterator[Space]:
-    """Numbers of one sign where sums over features or hidden units are long.
+    """Numbers of one sign if sums over features or hidden units are long.
 
-    Such sums are large beside the roundoff that is granted to them, so an error that all terms share, as that of a
-    norm, shows.
+    Such sums are large compared with the roundoff granted to them, so an error that all terms share, such as a
+    norm's, shows.
     """
     for space in spaces:
         long = max(space.sizes["D"]) > 128 or max(space.sizes["M"]) > 128
@@ -281,7 +281,7 @@ _MLP_BFLOAT16: Sequence[Space] = (
     _wide("mlp", {"J": 1025, "B": 1}),
     _wide("mlp", {"M": 33}),
 )
-# states of one magnitude, whose squares add up until one more falls below the last place
+# states of one magnitude, whose squares add up until the next one falls below the last place
 _MLP_BFLOAT16 = tuple(replace(space, textures=("signs",)) for space in _MLP_BFLOAT16)
 _BLOCK_WIDTHS: Sequence[Space] = (
     _wide("block", {"J": 1025, "B": 1}),
@@ -291,7 +291,7 @@ _BLOCK_WIDTHS: Sequence[Space] = (
     _wide("block", {"D": 513, "K": 1}, norm="channel"),
     _wide("block", {}, norm="scalar", steps=12),
 )
-# a long row with each position: an implementation may have one of them alone
+# a long row with each position, because an implementation may have only one of them
 _DECODED: Sequence[Space] = (
     *(_wide("attention", {"J": 530, "B": 1}, position=name) for name in ("rotary", "alibi", "none")),
     _wide("attention", {"J": 129, "B": 1}, position="alibi", diagonal="shared"),

@@ -67,7 +67,7 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     controls=_READS_OTHERS,
 )
 def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
-    """The MLP's output at a token depends on that token only: changing all others changes nothing there."""
+    """The MLP's output at a token depends only on that token: changing all others changes nothing there."""
     case = case.to(caller.dtype).to(torch.float64)
     changed = replace(case, x=_changed_from(case.x, 1), h=_changed_from(case.h, 1))
     got, whole = caller.output(changed)[:, :1], caller.output(case)
@@ -142,7 +142,7 @@ def _unchanged(
 ) -> Evidence:
     """Two runs of the implementation, each within its budget of the truth.
 
-    They tell if what was asked differs in what may not matter, and the update is not zero.
+    They are telling if the questions differ in what must not matter, and the update is not zero.
     """
     return Evidence.of(
         Comparison(claim, got, expected, 2 * budget), telling=differs and moved(expected - start, budget)

@@ -1,7 +1,7 @@
 """Training is right too, not only inference: vector-Jacobian products with respect to every weight, x and h.
 
 An answer may be right and its gradient wrong: detached, cut off at the memory, or of another formula written by hand.
-The other side is autograd of the golden answer, which is itself autograd of the energy.
+The gradient is compared with autograd of the golden answer, which is itself autograd of the energy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from cemverify.conformance.questions.contexts import with_every_d, with_every_ma
 from cemverify.conformance.questions.spaces import FEW_OF_ALL, GENTLE, Space, mixed, scattered_case
 
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
-_MANY = 1031  # tokens; of batches twice as many rows
-_DEEP = 33  # steps; half as many where each is compiled
+_MANY = 1031  # tokens; twice as many rows of a batch
+_DEEP = 33  # steps; half as many if each is compiled
 _DECODED = 263  # one after the other
 
 
 @dataclass(frozen=True)
 class _SometimesMany(Over):
-    """Cases of a space, some with many rows or steps: a backward pass goes over to other sums or loops there.
+    """Cases of a space, some with many rows or steps, for which a backward pass may use other sums or loops.
 
-    Those rows are more than kernels take at once, batch and tokens in turn, and no tile's.
+    These rows, of batch or tokens in turn, are more than kernels take at once, and no multiple of a tile.
 
     Attributes:
         tokens: of a long case. every: one in so many has many rows. deep: one in so many, if any, has many steps.
@@ -50,21 +50,21 @@ class _SometimesMany(Over):
         space = offer.within(self.space)
         if self.deep and seed % self.deep == 0 and len(space.steps) > 1:
             choices = {name: tuple(v for v in of if v not in GROWING) or of for name, of in space.choices.items()}
-            sizes = {axis: named[-1:] for axis, named in FEW_OF_ALL.items()}  # one program where each is compiled
+            sizes = {axis: named[-1:] for axis, named in FEW_OF_ALL.items()}  # one program if each is compiled
             few = replace(space, choices=choices, sizes=sizes, rows=1)
             depth = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
             etas = GENTLE if len(space.step_sizes) > 1 else space.step_sizes
             return scattered_case(replace(few, steps=(depth,), step_sizes=etas), seed)
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
-        turn = seed // self.every % 2 and space.layer != "block"  # whose attention is asked by itself
+        turn = seed // self.every % 2 and space.layer != "block"  # a block's attention is tested by itself
         long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if turn else {"B": (2 * _MANY,), "J": (2,)}
         steps = space.steps[: 1 if turn else 2]
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=steps), seed)
 
 
 def gradients_at_extremes(function: Function, prepare: Callable[[Case], Case]) -> Check:
-    """Gradients where numbers have every magnitude at which an exponential overflows or a formula branches."""
+    """Gradients for numbers of every magnitude at which an exponential overflows or a formula branches."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = prepare(case.to(torch.float64))
@@ -75,9 +75,9 @@ def gradients_at_extremes(function: Function, prepare: Callable[[Case], Case]) -
 
 
 def _with_normal_roots(case: Case) -> Case:
-    """Entries of d of every magnitude, but where P has a root of softplus(d) none at which that is subnormal.
+    """Entries of d of every magnitude, but if P has a root of softplus(d), none at which softplus(d) is subnormal.
 
-    Much hardware takes it for zero then, as JAX does, and the root has no derivative there.
+    Much hardware then takes it for zero, as JAX does, and the root has no derivative there.
     """
     case = with_every_d(case)
     if "P_U" not in case.weights:
@@ -103,7 +103,7 @@ _ENERGY_TRAINS = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """Gradients through layers, stated energies and decoding, in every weight and state."""
+    """Gradients through layers, stated energies and decoding, with respect to every weight and state."""
     spaces: tuple[tuple[str, Space], ...] = (
         ("plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES)),
         ("diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES)),
@@ -119,7 +119,7 @@ def properties() -> Iterator[Property]:
     for name, space in spaces:
         yield _products(name, f"{of_functions}.", _TRAINS, space)
     single: tuple[Layer, ...] = ("attention", "mlp", "block")
-    for layer in single:  # kernels, and autograd functions written by hand, have branches of their own there
+    for layer in single:  # kernels and hand-written autograd functions have branches of their own for these
         space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
         claim = f"{of_functions}, in float32 too."
         yield _products("float32-any-options", claim, _TRAINS, space, dtype=torch.float32)
@@ -179,8 +179,8 @@ def _products(
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
-    # attention's cases are five times as many as others', and cost the square of their tokens
+    # attention has five times as many cases as others, and they cost the square of their tokens
     tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
-    deep = {"attention": 12, "mlp": 4}.get(asked.name)  # so that where each is compiled, 12 at most, one is deep
+    deep = {"attention": 12, "mlp": 4}.get(asked.name)  # so that one is deep if each is compiled (then at most 12)
     many = _SometimesMany(space, tokens, every, deep)
     return replace(property_, questions=many) if name == "any-options" else property_

@@ -1,6 +1,6 @@
 """Weight tying recovers standard layers: multi-head attention, the gated MLP, the pre-norm block.
 
-The other side is torch's own layer in float64, an oracle that shares nothing with the energies.
+They are compared with torch's own layer in float64, an oracle that shares nothing with the energies.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 def _recovers(
     id_: str, claim: str, source: str, formula: str, why: str, what: str, spaces: Mapping[str, Space]
 ) -> Callable[[Update], Update]:
-    """Above the update of a standard layer: states that one step of the tied layer equals it.
+    """Put above the update of a standard layer: states that one step of the tied layer equals it.
 
     Args:
-        id_: with "{}" for the keys of the spaces. what: is compared, in words.
+        id_: with "{}" for the keys of the spaces. what: what is compared, in words.
     """
 
     def state(update: Update) -> Update:
@@ -161,8 +161,8 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
 def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     """The update rotated by a fixed matrix M must fail to be a gradient, by as much as for the golden answer.
 
-    Turning the output by a fixed matrix M is what an output projection of its own would do. The property is
-    violated by a layer that M cannot break: one whose update does not depend on x at all.
+    An untied output projection would turn the output by such a matrix M. A layer that M cannot break, because its
+    update does not depend on x at all, violates the property.
     """
     case = case.to(torch.float64)
     J, error = jacobian(caller, case)

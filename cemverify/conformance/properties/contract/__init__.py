@@ -1,1 +1,1 @@
-"""The contract of a CEM implementation, asked of every function over mixed options (docs/contract.md)."""
+"""The contract of a CEM implementation, tested for every function over mixed options (docs/contract.md)."""

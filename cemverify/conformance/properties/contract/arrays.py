@@ -1,6 +1,6 @@
-"""What goes into a call stays as it was and is read as it lies, and what comes out has the dtype of what went in.
+"""A call leaves its arguments as they were, reads them in any memory layout, and returns their dtype.
 
-Arrays may be views, may share memory and may be edited: a call reads the numbers that they hold now.
+Arrays may be views, may share memory and may be edited: a call reads their current numbers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cemverify.conformance.questions.contexts import USUAL
     floor=1.0,
 )
 def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
-    """The answer has the declared kind, the dtype and the device of x, in each dtype that is offered."""
+    """The answer has the declared kind, and the dtype and device of x, in each dtype that is offered."""
     comparisons = []
     for dtype in dict.fromkeys((caller.dtype, *lower_dtypes(caller))):
         expected, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
@@ -90,8 +90,8 @@ def _short(dtype: object) -> str:
 def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
     """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
 
-    That holds in every mode that the call may be in, which take turns, and for arrays that record gradients, too: the
-    call leaves no gradient in them. Modules in eval mode hold what they held.
+    That holds in every mode of the call (the modes take turns), and also for arrays that record gradients: the call
+    leaves no gradient in them. Modules in eval mode keep their values.
     """
     torch_ = caller.kind is TORCH
     mode = (USUAL, *MODES)[case.turn(1 + len(MODES))] if torch_ else USUAL
@@ -103,19 +103,19 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
         for key, array in after.items()
     ]
     if torch_ and "gradients" not in caller.subject.not_offered:
-        with suppress(Raised):  # if it cannot record them, `training` says so
+        with suppress(Raised):  # if it cannot record them, the properties of `training` report it
             changed = changed or _after_a_call(caller, function.name, case, USUAL, records=True)[1]
     return Evidence.of(*comparisons, unchanged_but(changed, "nothing else changes"))
 
 
 @experiment(
     lambda arguments: (shapes({"x": arguments.case.x, "h": arguments.case.h, **arguments.case.weights}), None),
-    finite=False,  # what a call leaves in them is compared
+    finite=False,  # whatever a call leaves in them is compared
 )
 def _after_a_call(
     caller: Caller, name: str, case: Case, mode: str, *, records: bool
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Every array after a call in a mode, and what else is another than before, as phrases."""
+    """Every array after a call in a mode, and what else has changed, as phrases."""
     x, h, weights = caller.arguments(case)
     arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
     for array in arrays.values() if records else ():
@@ -138,9 +138,9 @@ def _after_a_call(
     return after, changed
 
 
-# Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
+# Two windows of one array of any kind: (B, 2J, D) -> x, h.
 Windows = Callable[[Any], tuple[Any, Any]]
-_CALLS = 5  # more than a small ring of buffers has
+_CALLS = 5  # more than the buffers of a small ring
 _AFTER_ALL = Compared.LATER("an output after calls for small edits = before them", "small edits")
 _TWINS = (("W_Q", "W_K"), ("V", "W"), ("P_U", "P_V"), ("to_self", "to_others"))  # of one shape
 _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel or head
@@ -157,10 +157,10 @@ _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel 
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
     """If arrays get new values, as weights do from an optimiser, the answer is that for the new values.
 
-    It is so where two neighbouring numbers of one array are exchanged, which leaves its sum, its norm and its ends as
-    they were, and for new arrays in memory that was freed. What was returned before keeps its numbers, and writing
-    into it changes no argument and no later answer. That holds where no weight does anything, too: the state that
-    comes back then has the numbers of x, not its memory.
+    That holds if two neighbouring numbers of one array are exchanged, which leaves its sum, its norm and its ends as
+    they were, and for new arrays in memory that was freed. An earlier result keeps its numbers, and writing into it
+    changes no argument and no later answer. That also holds if all weights are zero: the result then has the numbers
+    of x, but not its memory.
     """
     other = halved(case)
     first, fresh = caller.answer(function.name, case), caller.answer(function.name, other)
@@ -191,7 +191,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
 def _of_edited_arrays(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The first answer after other calls; that for edited arrays; the first one then; one after both were edited.
+    """The first answer after other calls; one for edited arrays; the first one then; one after both were edited.
 
     Then two answers for weights that are all zero: one, and another after the first of them was overwritten.
     """
@@ -232,7 +232,7 @@ def _of_edited_arrays(
 def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: torch.Size) -> dict[str, list[Tensor]]:
     """After each edit the answer for the edited arrays, and that for new ones with the same numbers, by the claim.
 
-    Half of the cases are asked while no gradients are recorded, when most is kept.
+    In half of the cases no gradients are recorded, because most is cached then.
     """
     function, answers = of_named_arrays(caller, name, case), {}
     arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
@@ -253,9 +253,9 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
 
 
 def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
-    """What is edited, as a claim, and the array in which numbers are exchanged; None where all are new.
+    """What is edited, as a claim, and the array in which numbers are exchanged; None if all are new.
 
-    Every second array of a case has its turn, these or the others.
+    A case edits every second array, these or the others in turn.
     """
     if not caller.kind.editable:
         return {}
@@ -279,7 +279,7 @@ def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case)
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
     evidences = []
     for one_state in (False, True) if case.x is not case.h else (False,):
-        x, h = case.x, case.h  # one state is read again for every row, or one memory for every row, token or channel
+        x, h = case.x, case.h  # one state is reused for every row, or one memory for every row, token or channel
         if one_state:
             x = repeated(x, 0).contiguous()
         else:
@@ -391,7 +391,7 @@ def _of_one_array(caller: Caller, name: str, case: Case, shape: torch.Size) -> T
 
 
 def _level(weight: Tensor) -> Tensor:
-    """A weight whose every number is the first one."""
+    """A weight in which every number equals the first."""
     return weight.flatten()[0].expand_as(weight).contiguous()
 
 

@@ -1,4 +1,4 @@
-"""What a call depends on beside its arguments: nothing, neither another call, earlier or meanwhile, nor a setting."""
+"""A call depends on nothing besides its arguments: not on other calls, earlier or concurrent, and on no setting."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from cemverify.conformance.questions.spaces import mixed, scattered_case
 def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     """The first call of each function in a process, and one after several others, return the right answer.
 
-    So does one with nearly the same options, which what is kept for rounded options would spoil.
+    So does one with nearly the same options, which a cache for rounded options would spoil.
     """
     parts = _parts(caller, case)
     first = [caller.answer(function.name, part) for function, part in parts]
@@ -68,7 +68,7 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
             text = f"answer of {name} with nearly the same options = right answer"
             claim = Compared.EDITED(text, f"options of {name}")
             evidence = function.evidence(claim, caller.answer(name, near), near, caller.dtype)
-            evidences.append(replace(evidence, telling=True))  # the others say whether it is worth anything
+            evidences.append(replace(evidence, telling=True))  # the other calls decide whether the example is telling
     return together(evidences, all)
 
 
@@ -81,7 +81,7 @@ _POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3,
     formula="v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
     why="A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
     "cannot be saved for a backward pass, or have the precision of another dtype.",
-    # angles are what is kept most often, and what a lower dtype spoils most
+    # angles are cached most often, and a lower dtype spoils them most
     space=replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
     needs={"gradients"},
     premise="the products with respect to all arrays are not zero",
@@ -90,7 +90,7 @@ _POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3,
 def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
     """Gradients after each function was called in inference mode and in a lower dtype, at the same shapes.
 
-    The first call of all is both, so that whatever is kept for these shapes is made there.
+    The very first call is both, so that whatever is cached for these shapes is made there.
     """
     lower = [caller.dtype, *lower_dtypes(caller)][-1]
     evidences = []
@@ -109,7 +109,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
 
 
 def _parts(caller: Caller, case: Case) -> list[tuple[Function, Case]]:
-    """What each function is asked of a block's case: without its activation, those of attention alone are."""
+    """Each function's question from a block's case; without an activation, only attention's functions have one."""
     lacking = f"activation:{case.config.mlp.activation}" in caller.subject.not_offered  # type: ignore[union-attr]
     offered = [f for f in EVERY if f.name in caller.functions and not (lacking and f.layer != "attention")]
     return [(f, f.question(case if f.layer == "block" else case.part(f.layer), caller.dtype)) for f in offered]
@@ -124,7 +124,7 @@ def _parts(caller: Caller, case: Case) -> list[tuple[Function, Case]]:
     once=True,
 )
 def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence:
-    """The same call gives the same bits. A third of the rows exceed a tile; then a much longer one comes between."""
+    """The same call returns the same bits. A third of the rows exceed a tile, with a much longer call in between."""
     if case.turn(3) == 0 and function.name != "decode" and not caller.kind.compiles:
         case = lengthened(case, LONG_ROW, case.h.shape[0])
     return twice_gives_the_same([FunctionCall(function, caller, case)])
@@ -140,9 +140,9 @@ def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence
     needs={"threads"},
 )
 def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) -> Evidence:
-    """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone.
+    """Two calls in two threads, which take turns in running, both return what they return alone.
 
-    The two share nothing: neither states nor weights, nor options that can be others for weights of the same shapes.
+    The two share nothing: neither states nor weights, nor options that can differ for weights of the same shapes.
     """
     weights = {name: w / 2 for name, w in case.weights.items()}
     other = replace(elsewhere(case), config=otherwise(case.config, caller.subject.not_offered), weights=weights)
@@ -205,16 +205,16 @@ def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case
     floor=1.0,
 )
 def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
-    """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
+    """Each option is used for the first time in this process, and no setting is changed and no generator seeded."""
     offered = [function for function in EVERY if function.name in caller.functions]
-    # a block and decoding only where nothing simpler meets their options
+    # a block and decoding only if nothing simpler uses their options
     plain = [function for function in offered if not function.starts_at_the_memory] or offered
     return settings_are_left_alone([_FirstUse(function, caller, case) for function in plain])
 
 
 @dataclass(frozen=True)
 class _FirstUse(FunctionCall):
-    """Calls of one function that meet every value of every option."""
+    """Calls of one function that use every value of every option."""
 
     def changes(self) -> tuple[list[str], list[str]]:
         offer = Offer(frozenset(self.caller.subject.not_offered), kind=self.caller.kind)
