@@ -1,4 +1,4 @@
-"""Properties of energy layers: what an energy layer's declaration implies, one file per kind of claim."""
+"""Properties of energy layers: what a layer's declaration implies, one file per kind of claim."""
 
 from __future__ import annotations
 

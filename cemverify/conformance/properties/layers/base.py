@@ -41,19 +41,19 @@ class Cases(Questions):
     """Questions of the layer's declared form."""
 
     least: Mapping[str, int] = field(default_factory=dict)  # the least size of some axes, by letter; "B" is the batch
-    crowd: int = 1  # how many rows are drawn at least; a smaller question has fewer
+    crowd: int = 1  # the fewest rows that are drawn; a question that was made smaller has fewer
     texture: str | None = None  # a form that every question takes
-    few: bool = False  # whether only scattered questions are asked, where a single one takes a second
-    # of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone, unless all
-    # are
+    few: bool = False  # whether only scattered questions are asked, because a single one takes a second
+    # one in so many scattered questions has a long axis; 0 for none. If each shape is compiled, only long=1 counts,
+    # for which all have one
     long: int = 0
-    many: int = 0  # of so many, one has more rows than kernels take at once
-    # whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
+    many: int = 0  # one in so many has more rows than kernels take at once
+    # whether JAX makes plain calls, in which it compiles operation by operation, or calls in a dtype of the
     # property's own: then in one shape
     plain: bool = False
-    sometimes: tuple[str, ...] = ()  # some that every fourth scattered question takes, in turn
-    tokens: int = 0  # that another fourth of them has, unless each shape is compiled
-    spread: bool = False  # whether yet another fourth has them and a large memory, which lies all over an interval
+    sometimes: tuple[str, ...] = ()  # textures that every fourth scattered question takes, in turn
+    tokens: int = 0  # the length of another fourth of them, unless each shape is compiled
+    spread: bool = False  # whether yet another fourth has that length and a large memory, spread over an interval
 
     def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.few:
@@ -84,7 +84,7 @@ class Cases(Questions):
         return (one for one in questions if longest(one, form) >= still)
 
     def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
-        """What numbers in the layer's code may be of a question: its sizes, and the magnitudes of its arrays."""
+        """What numbers in the layer's code may stand for: a question's sizes, and the magnitudes of its arrays."""
         form = self._form(offer)
         axes = ["B", *form.letters()] if form.shapes is None else []  # another shape would be compiled
         return aims(numbers, axes, [*(name for name in form.state if name not in form.zeros), *form.memory])
@@ -103,7 +103,7 @@ class Cases(Questions):
 
     def _dressed(self, offer: Offer, question: Question) -> Question:
         assert self.texture is not None
-        # at 256 times, roundoff of an energy in float32 changes its exponential by as much as itself
+        # at 256 times the size, float32 roundoff of an energy changes its exponential by as much as itself
         narrow = offer.declared.working_dtype == "float32" and self.texture.startswith("huge")
         return dressed(question, self.texture, 0.25 if narrow else 1.0)
 
@@ -115,7 +115,7 @@ _USUAL = Cases()
 class Asking:
     """A check of a box as a check of a caller; comparable, so that properties are.
 
-    What takes more memory than there is, is asked at half the length, as often as it takes.
+    If a question takes more memory than there is, its length is halved until it does not.
     """
 
     check: Check
@@ -133,7 +133,7 @@ class Asking:
                 fault.case = fault.case or q
                 raise
             return replace(evidence, case=evidence.case or q) if box.is_bounded or box.layer.draw else evidence
-        except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
+        except OutOfMemory:  # taking much memory is no fault; the result says how long a row was
             shorter = halved(question, box.form)
             if shorter is None:
                 raise
@@ -151,8 +151,8 @@ def energy_layer_property(
     controls: Iterable[str] = (),
     **more: Any,
 ) -> Property:
-    """A property of energy layers, whose check gets a box: float64 throughout, unless it says otherwise."""
-    texture = "" if cases.texture in (None, "plain") else str(cases.texture)  # which a sampler would take off again
+    """A property of energy layers, whose check gets a box: float64 throughout, unless `more` says otherwise."""
+    texture = "" if cases.texture in (None, "plain") else str(cases.texture)  # a sampler would undo it
     free = {"any-memory"} if texture == "huge-memory" else {"any-states"} if texture else set()
     return Property(
         id_,
@@ -167,5 +167,5 @@ def energy_layer_property(
 
 
 def states(id_: str, **more: Any) -> Callable[[Check], Check]:
-    """Above a check: the property that it judges, by the arguments of `energy_layer_property`."""
+    """Put above a check: the property that it judges, by the arguments of `energy_layer_property`."""
     return statement(lambda check: [energy_layer_property(id_, check=check, **more)])

@@ -1,4 +1,4 @@
-"""Calls of the functions that an energy layer declares, as the claims about calls make and compare them."""
+"""Calls of the functions that an energy layer declares, for the claims about calls."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from cemverify.conformance.properties.layers.oracle import along, rounding, toke
 from cemverify.conformance.questions.black_boxes import Named, Question, stacked
 from cemverify.conformance.questions.contexts import USUAL
 
-_MASKED = 0.7  # of tokens count
-_RING = (9, 1, 1, 1)  # calls after which an answer is read again, more than a ring of buffers has, in turns
+_MASKED = 0.7  # the share of tokens that count
+_RING = (9, 1, 1, 1)  # calls after which an answer is read again, in turn; 9 is more than a ring of buffers has
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class BoxCall(Call):
 
     box: Box
     name: str  # of the function, as `Box.functions` has it
-    q: Question  # what it is asked
-    # what every function is asked where the layer is asked something else
+    q: Question  # its arguments
+    # another question for every function
     elsewhere: Callable[[], Mapping[str, Question]]
-    mask: Tensor | None = None  # of tokens, where it takes one
+    mask: Tensor | None = None  # of tokens, if it takes one
 
     @property
     def leads(self) -> bool:
@@ -93,24 +93,24 @@ class BoxCall(Call):
         }
 
     def of_windows(self) -> Mapping[str, Arrays]:
-        """What it says of arrays that are windows into wider ones, or both of one, each by the claim about it."""
+        """What it returns for windows into wider arrays, or for one array as two, by the claim about each."""
         wider = answered(self.box, self.name, self.q, self.mask, _WINDOWS)
         both = twins(self.box, self.q) and self.box.caller.kind.editable  # others have no views
         shared = self.of_shared_memory("windows of one array") if both else {}
         return {Compared.ANSWER("update for views = update for separate arrays", "views"): wider, **shared}
 
     def of_itself(self) -> BoxCall:
-        """The same call with an array of the state in the place of one of the memory that has its shape."""
+        """The same call with an array of the state in place of one of the memory that has its shape."""
         one, other = _pair(self.box, self.q)
         return replace(self, q=replace(self.q, memory={**self.q.memory, other: self.q.x[one]}))
 
     def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
-        """What it says where arrays of state and memory share theirs as one of `_SHARED` says, by the claim."""
+        """What it returns if arrays of state and memory share storage in a way of `_SHARED`, by the claim."""
         answer = answered(self.box, self.name, self.q, self.mask, how)
         return {Compared.ANSWER(f"update for state and memory as {how} = update for separate arrays", how): answer}
 
     def compiled(self) -> Arrays:
-        """What the compiled update says."""
+        """What the compiled update returns."""
         return _compiled(self.box, self.q)
 
     def on(self, device: str) -> Arrays:
@@ -129,7 +129,7 @@ class BoxCall(Call):
 
 @dataclass(frozen=True)
 class OfCalls:
-    """A check of calls as a check of a layer: of all functions that it declares, or of the plain update alone."""
+    """A check of calls as a check of a layer: of all functions that it declares, or only of the plain update."""
 
     check: Callable[[Sequence[BoxCall]], Evidence]
     update_alone: bool = False
@@ -149,7 +149,7 @@ class OfCalls:
 
 
 def mask_of(box: Box, q: Question) -> Tensor | None:
-    """A mask (B, J) for every other question to a layer that takes one."""
+    """A mask (B, J) for every second question to a layer that takes one."""
     if not box.layer.masked or q.seed % 2:
         return None
     drawn = torch.rand((q.batch, token_count(box, q)), generator=torch.Generator().manual_seed(q.seed % 2**31))
@@ -167,7 +167,7 @@ def _shapes_of_answer(arguments: Any) -> dict[str, Any]:
 
 
 def arguments_of(name: str, q: Question, mask: Tensor | None) -> Arrays:
-    """What a call of a function could change, as it is before."""
+    """What a call of a function could change, as it is before the call."""
     arguments = {**q.x, **q.memory, **{f"noise {part}": array for part, array in q.noise.items()}}
     return arguments if mask is None or name in _UNMASKED else {**arguments, "mask": mask.to(torch.float64)}
 
@@ -182,7 +182,7 @@ _SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 
 @experiment(_shapes_of_answer)
 def answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = USUAL, within: str = USUAL) -> Arrays:
-    """What a function says, of arrays that lie as usual, in `_WINDOWS` or as one of `_SHARED`, in one of `_MODES`."""
+    """What a function returns for arrays in the usual layout, in `_WINDOWS` or one of `_SHARED`, in a mode."""
     with _MODES.get(within, nullcontext)(), box.caller.guarded():
         state, memory, noise, own_mask = _own(box, name, q, mask)
         if how == _WINDOWS:
@@ -195,13 +195,13 @@ def answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = U
         for array in (*listed(state), *listed(memory), *listed(noise)) if within == _RECORDED else ():
             array.requires_grad_(array.is_floating_point())
         answer = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
-    return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
+    return {part: array.clone() for part, array in answer.items()}  # so that none is a tensor of inference mode
 
 
 @experiment(lambda arguments: (shapes(arguments_of(arguments.name, arguments.q, arguments.mask)), None), calls=2)
 def after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
     """What the arguments hold after a call, and what else it changes, as phrases."""
-    # as they are: the nearest state of a domain may be another one by roundoff, which is no edit
+    # not moved to the domain: its nearest state may differ by roundoff, which is no edit
     state, memory, noise, own_mask = box.own(q, None if name in _UNMASKED else mask, inside=True)
     with states_of(box.caller) as states, box.caller.guarded():
         box.called_on(name, state, memory, noise, own_mask)
@@ -215,9 +215,9 @@ def after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple
 def around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
 ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays]:
-    """An answer, and the same after its arguments were edited; the answer to what they hold then.
+    """An answer, and the same after its arguments were edited; the answer for their new values.
 
-    The first one after further calls; and the answer to what they hold once more, after both were overwritten.
+    Then the first one after further calls, and the answer for the new values again, after both were overwritten.
     """
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
@@ -245,7 +245,7 @@ def around_an_edit(
 def around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
     """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
 
-    One array is edited after the other, and new ones come last: what is kept of the last arrays may be one's own.
+    One array is edited after the other, and new ones come last, because the layer may keep its last arrays.
     """
     state, memory, *more = _own(box, name, q, mask)
     arrays = dict(zip([*q.x, *q.memory], listed(state) + listed(memory), strict=True))
@@ -265,13 +265,13 @@ def around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> d
 
 
 def _exchanged(box: Box, q: Question) -> list[str]:
-    """The arrays of which two numbers may be exchanged: those of a domain would leave it."""
+    """The arrays in which two numbers may be exchanged: those with a domain would leave it."""
     return [*(q.x if box.layer.domain is None else ()), *(name for name in q.memory if name not in box.layer.ranges)]
 
 
 @experiment(lambda arguments: shapes(arguments.q.x))
 def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
-    """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
+    """The answer of the update in a mode, after a method of `ArrayKind` transformed it."""
     state, memory, noise, _ = box.own(q, inside=True)
     if noise is None:
         function: Any = box.layer.update
@@ -301,13 +301,13 @@ def widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
     expected = [float(array.dtype.itemsize) for array in listed(state)]
     arrays = [returned] if name in SCALARS else unpacked(returned, q.x)
     for array in arrays:
-        as_tensor(array)  # a fault unless it is an array of numbers, which alone have a width
+        as_tensor(array)  # a fault unless it is an array of numbers; only those have a width
     return [float(plain(array).dtype.itemsize) for array in arrays], expected[: len(arrays)]
 
 
 @experiment(calls=2)
 def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]]:
-    """The settings that calls changed, refused ones among them, and the generators that they seeded."""
+    """The settings that calls changed, also refused calls, and the generators that they seeded."""
     caller = replace(box.caller, noticed=[])
 
     def call(question: Question) -> None:
@@ -331,7 +331,7 @@ _UNMASKED = ("state map", "Lagrangian", "preconditioner")
 
 
 def comparisons_of(name: str, claim: str, got: Named, expected: Named, tolerance: Tensor) -> list[Comparison]:
-    """One comparison per array; the tolerance is per batch row, and the largest of them where values have no rows."""
+    """One comparison per array; the tolerance is per batch row, and the largest of these if values have no rows."""
     comparisons = []
     for part, array in expected.items():
         rows = array.dim() > 0 and len(array) == len(tolerance)
@@ -353,7 +353,7 @@ def part_of(name: str, part: str) -> str:
 
 
 def rows_of(values: Named, batch: int) -> Arrays:
-    """(B, n) each; the same for every row where values have none."""
+    """(B, n) each; the same for every row if values have no rows."""
     return {
         name: a.reshape(batch, -1) if a.dim() > 0 and len(a) == batch else a.reshape(1, -1).expand(batch, -1)
         for name, a in values.items()
@@ -371,7 +371,7 @@ def listed(argument: Any) -> list[Any]:
 
 
 def _apart(box: Box, name: str, returned: Any, q: Question, *inputs: Any) -> Any:
-    """An answer, copied where it is an argument itself: the state, where nothing moves, or the memory."""
+    """An answer, copied if it is an argument itself: the state, if nothing moves, or the memory."""
     if name in SCALARS:
         return returned
     own = [_place(array) for part in inputs for array in listed(part)]
@@ -380,7 +380,7 @@ def _apart(box: Box, name: str, returned: Any, q: Question, *inputs: Any) -> Any
 
 
 def _place(array: Any) -> Any:
-    """Where an array begins in memory, and how it goes on."""
+    """Where an array begins in memory, and its layout."""
     if isinstance(array, Tensor):
         return array.data_ptr(), tuple(array.shape), array.stride()
     return np.asarray(array).ctypes.data, np.shape(array), np.asarray(array).strides
@@ -398,13 +398,13 @@ def twins(box: Box, q: Question) -> list[tuple[str, str]]:
 
 
 def _pair(box: Box, q: Question) -> tuple[str, str]:
-    """The twins whose turn it is."""
+    """The twins for this question, in turn."""
     found = twins(box, q)
     return found[q.seed % len(found)]
 
 
 def _windows(box: Box, named: Named, kind: str) -> Any:
-    """Arrays as windows into wider ones, along the last axis; views, where arrays have views."""
+    """Arrays as windows into wider ones, along the last axis; views if the library has them."""
     windows = {}
     for name, array in named.items():
         around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)

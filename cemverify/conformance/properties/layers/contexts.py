@@ -1,11 +1,11 @@
 """An energy layer's update in every context: whatever surrounds a call, its answers and gradients are the same.
 
 Three circumstances are crossed by a covering array: how the call is made, which call came before it, and how its
-arrays lie. The expected answer is that of the stated energy where the step follows from it, and else of a call of one
-row more, so that what a layer keeps from one call to the next is not what its answer is compared with.
+arrays are laid out. The expected answer is that of the stated energy if the step follows from it. Otherwise it is
+that of a call with one more row, so that the answer is not compared with what a layer keeps between calls.
 
-Tables are often kept by a size alone, and made by the first call of that size. So calls in another dtype, or in
-inference mode, come first at sizes that nothing else asks.
+Tables are often cached by size only, and made by the first call of that size. So calls in another dtype, or in
+inference mode, come first at sizes that nothing else uses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, lay
 from cemverify.conformance.questions.coverage import covering
 
 _OF_PARAMETERS, _THREAD = "parameters record gradients", "in another thread"
-# the modes, with the features that each takes
+# the modes, with the features that each needs
 MODES: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
     "in inference mode": frozenset({"inference", "autograd-modes"}),
@@ -68,13 +68,13 @@ _RECORDED = {
 }
 
 
-# sizes that no other question has, by the call that comes first there
+# sizes that no other question has, by the call that comes first at them
 _UNUSED: Mapping[str, range] = {"after another dtype": range(23, 33, 2), "after inference mode": range(22, 33, 2)}
 
 
 @dataclass(frozen=True)
 class _AtUnusedSizes(Cases):
-    """Questions of which some have sizes that nothing else asks, where the call before could spoil a table."""
+    """Questions; where the call before could spoil a table, they have sizes that nothing else uses."""
 
     def rows(self, offer: Offer) -> int:
         return len(_crossed(*_offered(offer.declared, offer.kind)))
@@ -88,7 +88,7 @@ class _AtUnusedSizes(Cases):
 
 
 def _context(layer: EnergyLayer, kind: ArrayKind, seed: int) -> Context:
-    """The context in which a question is asked: as many seeds in a row as there are contexts ask all of them."""
+    """The context in which a question is asked: consecutive seeds go through all contexts."""
     contexts = _crossed(*_offered(layer, kind))
     return contexts[seed % len(contexts)]
 
@@ -123,7 +123,7 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     needs={"editable"},
     source="contract",
     cases=_AtUnusedSizes(),
-    once=True,  # what earlier calls left behind need not come back
+    once=True,  # effects of earlier calls need not recur
 )
 def update_holds_in_context(box: Box, q: Question) -> Evidence:
     context = _context(box.layer, box.caller.kind, q.seed)
@@ -140,7 +140,7 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
 def _expected(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
     """The update that is expected, and the tolerance of an answer: (B,)."""
     stated = {"energy", "gradient-step", "known-preconditioner"}
-    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:  # else only what leads along it is
+    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:  # else only what is along it is
         answer = golden(box, q)
         return answer.arrays, answer.tolerance_for(box, q, got)
     wider = q.rows([*range(q.batch), 0])
@@ -158,7 +158,7 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
 
     def expected(c: list[Tensor]) -> dict[str, Tensor]:
         both = both_products(box, q, c, of_parameters=of_parameters) if is_stated else None
-        usual = replace(q, seed=0)  # whose incoming gradient is contiguous
+        usual = replace(q, seed=0)  # its incoming gradient is contiguous
         return gradients_of_update(box, usual, c, of_parameters=of_parameters) if both is None else both[1]
 
     claim = f"gradient with respect to {{name}} = as usual: {context}"
@@ -189,7 +189,7 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
 
 @experiment(lambda arguments: _leaves(arguments.box, arguments.q, arguments.context), calls=2)
 def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context) -> dict[str, Tensor]:
-    """Products of the cotangent with the update's Jacobian in what records gradients, by name."""
+    """Products of the cotangent with the update's Jacobian in the arrays that record gradients, by name."""
     _come_before(box, q, context)
     with recorded(box, context.mode == _OF_PARAMETERS) as parameters, torch.enable_grad(), box.caller.guarded():
         x, memory, noise = _laid_out(box, q, context.arrays)
@@ -211,10 +211,10 @@ def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:
 
 
 def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """State and memory as they shall lie in memory, and the noise."""
+    """State and memory in this layout, and the noise."""
     numbers = {f"{part} {name}": a for part in ("x", "memory") for name, a in getattr(q, part).items()}
     own = {name: box.array_of(name.partition(" ")[2], a) for name, a in numbers.items()}
-    whole = {name for name in own if name.partition(" ")[2] in box.layer.whole}  # which share no storage with others
+    whole = {name for name in own if name.partition(" ")[2] in box.layer.whole}  # these share no storage with others
     arrays = {**own, **arranged(box.caller, {name: a for name, a in own.items() if name not in whole}, how)}
     x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
     return x, memory, box.own(q, inside=True)[2]

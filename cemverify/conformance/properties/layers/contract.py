@@ -1,7 +1,7 @@
-"""What a call may depend on, and what it may change, asked of every function that the layer declares.
+"""What a call may depend on, and what it may change, tested for every function that the layer declares.
 
 The energy, the state map, the Lagrangian and a preconditioner that is a function are called as often as the update,
-and keep the same contract. Where tokens may be masked, every other question comes with a mask.
+and keep the same contract. If tokens may be masked, every second question has a mask.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from cemverify.conformance.questions.black_boxes import Question
 
 
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
-    """State, memory, noise, mask and parameters are bit for bit what they were, and modules in eval mode are."""
-    if box.layer.pieces > 1 and q.seed % 2:  # what is padded is a copy, and what fills its mini-batches is not
+    """State, memory, noise, mask and parameters are bit for bit what they were, and so are modules in eval mode."""
+    if box.layer.pieces > 1 and q.seed % 2:  # padded arrays are copies; those that fill their mini-batches are not
         q = repeated(box, q, box.layer.pieces)
     mask, comparisons, changed = mask_of(box, q), [], list[str]()
     for name, question in box.functions(box.rounded(q)).items():
@@ -81,9 +81,9 @@ def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
 
 
 def edits_are_seen(box: Box, q: Question) -> Evidence:
-    """Arrays that were edited in place are read anew, and an answer that was given does not move with them.
+    """Arrays that were edited in place are read anew, and an earlier answer does not change with them.
 
-    They are also where two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
+    So they are if two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
     """
     other = box.anew(replace(q, x=each_of(lambda a: 3 - 2 * a, q.x), memory=each_of(lambda a: 3 - 2 * a, q.memory)))
     mask, edits = mask_of(box, q), box.functions(other)
@@ -123,7 +123,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
 
 
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
-    """Windows give what arrays of their own give, and so does one array that is both state and memory."""
+    """Windows have the same answer as arrays of their own, and so has one array that is both state and memory."""
     evidence = unchanged(calls, lambda call: call.of_windows())
     itself = [call.of_itself() for call in calls if twins(call.box, call.q)]
     shared = unchanged(itself, lambda call: call.of_shared_memory("one array")).comparisons if itself else ()
@@ -134,12 +134,12 @@ _OF_THE_LAST = "bytes per number of the last state = of the first (if float32 is
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
-    """What comes back has the dtype of what went in, in float32 too: a step is added to its state."""
-    return _dtypes_are_kept(box, q, torch.float32)  # constants of float64 widen float32 arrays
+    """The result has the dtype of the arguments, also in float32, because a step is added to its state."""
+    return _dtypes_are_kept(box, q, torch.float32)  # float64 constants widen float32 arrays
 
 
 def every_answer_has_the_arguments_dtype(box: Box, q: Question) -> Evidence:
-    """The same in bfloat16 too: what is accumulated in float32 may come back so."""
+    """The same also in bfloat16: what is accumulated in float32 may be returned in float32."""
     return _dtypes_are_kept(box, q, torch.float32, torch.bfloat16)
 
 
@@ -164,7 +164,7 @@ def _dtypes_are_kept(box: Box, q: Question, *narrow: torch.dtype) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """What the contract says of calls, asked of every function that an energy layer declares."""
+    """What the contract says about calls, tested for every function that an energy layer declares."""
     also = "If state and memory lie in one array, the answer is the same as for copies."
     of_windows = Explanation(
         formula="F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", why=f"{WINDOWS_READ['why']} {also}"
@@ -205,6 +205,6 @@ def properties() -> Iterator[Property]:
             premise=premise,
             needs={"editable"} if check is edits_are_seen else {"torch"} if id_.endswith("no-gradients") else set(),
             cases=Cases(plain=True),
-            once=check in (repeated, edits_are_seen),  # what was kept may be spoilt for good
+            once=check in (repeated, edits_are_seen),  # a cache may be spoilt for good
             source="contract",
         )

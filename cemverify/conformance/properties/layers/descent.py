@@ -1,11 +1,11 @@
-"""The energy falls: to first order along every update, and by the whole step where that is claimed.
+"""The energy falls: to first order along every update, and over the whole step if that is claimed.
 
-Whether a small part of the update lowers the energy is a question about a slope, and is asked as one: the sum of
-update times gradient is at most zero, beyond roundoff, token by token where energies are per token.
+Whether a small part of the update lowers the energy is a question about a slope, and is tested as one: the sum of
+update times gradient is at most zero, up to roundoff, token by token if energies are per token.
 
-A whole step that raises the energy may do so next to its minima alone, or along the direction in which it is curved
-most, where random states hardly lead. So whole steps are also asked where earlier ones lead, and beside that place
-along the direction in which the update changes fastest.
+A whole step that raises the energy may do so only near its minima, or along the direction of its largest curvature,
+where random states are rare. So whole steps are also tested where earlier ones lead, and beside that place along the
+direction in which the update changes fastest.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from cemverify.conformance.properties.layers.oracle import (
 )
 from cemverify.conformance.questions.black_boxes import Named, Question
 
-_MASKED = 3  # of so many questions about equilibria one masks tokens, where that may be
-_CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
+_MASKED = 3  # one in so many questions about equilibria masks tokens, if the layer takes a mask
+_CROWD = 24  # the fewest rows of a question, so that faults at few states are met
 _ITERATED = 4
-_CALLS = 10  # that lead to a place where a whole step is asked, beside the drawn ones
-_SELDOM = 6  # of so many questions one is asked there,
-_FEW = 8  # of its rows
-_TURNS = 8  # of a direction, until it is the one in which the update changes fastest
-_BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
-_BENDING = 3  # of so many questions the curvature is looked for itself in one
-_RIGHT_ANGLE = 1e-6  # the cosine of one, beside that of a P whose eigenvalues differ by a factor of at most 1e12
-_AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a tried value lies aside, as a share
+_CALLS = 10  # calls that lead to a place where a whole step is tested, besides the drawn places
+_SELDOM = 6  # one in so many questions is tested there,
+_FEW = 8  # with so many of its rows
+_TURNS = 8  # of a direction towards the one in which the update changes fastest
+_BESIDE = (1.0, 2.0**-5, 16.0)  # distances along it
+_BENDING = 3  # one in so many questions looks for the curvature itself
+_RIGHT_ANGLE = 1e-6  # cosines below this count as right angles: P's eigenvalues differ by a factor of at most 1e12
+_AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far off a tried value lies, as a share
 _TRIED = 12  # coordinates
 _FAR = 1e6  # a step without a bound may run away
 _FALLS = Compared.ENERGY("energy after the whole step <= before")
@@ -78,10 +78,10 @@ def slope_is_downward(box: Box, q: Question) -> Evidence:
 
 
 def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
-    """Some row's update must point downhill, where updates and gradients are long enough to tell.
+    """Some row's update must point downhill, if updates and gradients are long enough to tell.
 
     P > 0 turns no gradient by a right angle: with r the ratio of its largest to its smallest eigenvalue, the cosine
-    of the angle is at most -2 sqrt(r) / (1 + r). Of a semidefinite P the slope is zero only where the update is.
+    of the angle is at most -2 sqrt(r) / (1 + r). For a semidefinite P the slope is zero only where the update is.
     """
     slope, tolerance = _row_slope(box, q, u, box.mapped(q.x, q.memory))
     lengths = flat(u).norm(dim=1) * flat(_gradient(box, q.x, q.memory)).norm(dim=1)
@@ -144,9 +144,9 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
 
 
 def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
-    """No other value of a block or coordinate has less energy, given the earlier ones as they are now.
+    """No other value of a block or coordinate has less energy, given the current values of the earlier ones.
 
-    Of several sweeps that is seen of the last block alone.
+    After several sweeps this can only be seen for the last block.
     """
     step, old, new = box.layer.step, q.x, box.nearest(plus(q.x, u))
     generator = torch.Generator().manual_seed(q.seed % 2**31)
@@ -180,7 +180,7 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
 
 
 def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
-    """When each number of the state is set, as arrays that broadcast to it; and what is set in each turn."""
+    """The turn in which each number of the state is set, as arrays that broadcast to it; what each turn sets."""
     order = box.layer.step.order
     if box.layer.step.kind == "block":
         order = order or tuple(q.x)
@@ -288,7 +288,7 @@ def _equilibrium(name: str, where: str, **more: Any) -> Callable[[Check], Check]
 )
 @_equilibrium("stationary", "The returned state", cases=Cases(long=2), looks_around=True)
 def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
-    """The gradient at the state that comes back is within the declared tolerance of zero; in turn, of some tokens."""
+    """The gradient at the returned state is within the declared tolerance of zero; in turn, for some tokens."""
     tolerance = box.layer.step.tolerance
     assert tolerance is not None
     mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
@@ -306,7 +306,7 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
 
 
 def _out_of_balance(box: Box, q: Question, u: Named, mask: Tensor | None) -> Arrays:
-    """The gradient at the state that comes back; of a domain, as far as it does not lead out: x - (x - g) allowed."""
+    """The gradient g at the returned state x; with a domain, x - nearest(x - g), which does not lead out of it."""
     x = box.nearest(plus(q.x, u))
     gradient = _gradient(box, x, q.memory, mask)
     if box.layer.domain is None:
@@ -315,11 +315,11 @@ def _out_of_balance(box: Box, q: Question, u: Named, mask: Tensor | None) -> Arr
     return {name: x[name] - stepped[name] for name in x}
 
 
-# --- where whole steps are asked ----------------------------------------------------------------------------
+# --- where whole steps are tested ---------------------------------------------------------------------------
 
 
 def _places(box: Box, q: Question) -> Iterator[Question]:
-    """The question; seldom also where the layer leads from it, and beside that along the stiffest direction."""
+    """The question; seldom also the place to which the layer leads, and one beside it in the stiffest direction."""
     yield q
     if q.seed % _SELDOM:
         return
@@ -333,7 +333,7 @@ def _places(box: Box, q: Question) -> Iterator[Question]:
 
 @experiment(lambda arguments: shapes(arguments.q.x), calls=2)
 def _led(box: Box, q: Question) -> Arrays:
-    """The state after some calls, one after the other; the one before a call that leads far away."""
+    """The state after some calls, one after the other, or before a call that leads far away."""
     x = dict(q.x)
     for _ in range(_CALLS):
         there = plus(q.x, box.displacement(q))
@@ -347,7 +347,7 @@ def _led(box: Box, q: Question) -> Arrays:
 def _stiffest(box: Box, q: Question) -> Arrays:
     """The direction of each row, of length 1, in which the update changes fastest, by power iteration.
 
-    Where the update is the gradient's step, that is the direction in which the energy is curved most.
+    If the update is a gradient step, that is the direction in which the energy is curved most.
     """
     at, h = flat(q.x), width(box)
     v = torch.randn(at.shape, generator=torch.Generator().manual_seed(q.seed % 2**31), dtype=at.dtype)
@@ -362,7 +362,7 @@ def _stiffest(box: Box, q: Question) -> Arrays:
 
 
 def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
-    """dE/dt along u and its tolerance: per token (B, J) where energies are and tokens are apart, or per row (B,)."""
+    """dE/dt along u and its tolerance: per token (B, J) if energies are and tokens are apart, or per row (B,)."""
     layer = box.layer
     if layer.stated.per == "token" and not layer.coupled:
         slopes, errors, sizes = (

@@ -1,14 +1,14 @@
 """Automatic derivatives of the update are those of its values: in the state, the memory and the parameters.
 
-No energy is needed, so every layer that lets gradients through is asked. Each array is moved along one random
+No energy is needed, so every layer that lets gradients through is tested. Each array is moved along one random
 direction, and so are all parameters together: a derivative that is wrong anywhere is wrong along almost all of them.
 
-At a kink there is no derivative. Two widths tell: with the central difference w(h) = (f(h) - f(-h)) / 2h and the bend
+At a kink there is no derivative. Two widths show one: with the central difference w(h) = (f(h) - f(-h)) / 2h and bend
 s(h) = (f(h) - 2 f(0) + f(-h)) / h, a smooth function has A = w(h/2) - w(h) of the order of h^2 and, of h^3,
 B = 2 s(h/2) - s(h). A kink of strength k at a distance d < h/2 gives A = -k d / 2h and B = k (1 - 3 d/h), and the
 error of the extrapolated difference is B / 2 - 2 A / 3. Kinks of two outputs must not cancel, so each output counts.
-Two kinks on both sides, nearer than h, look like none; h is about a millionth (more where a solver's tolerance is),
-and questions are moved off round numbers.
+Two kinks on both sides, nearer than h, look like none; h is about a millionth (more with a solver's tolerance), and
+questions are moved off round numbers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cemverify.conformance.properties.layers.oracle import aside, rounding, solv
 from cemverify.conformance.properties.layers.products import ROUNDINGS, gradients_of_update
 from cemverify.conformance.questions.black_boxes import Named, Question
 
-_AT_ONCE = 4  # parameters of one question that are moved by themselves; the seed says which
-_NEARER = (1.0, 2.0**-6, 2.0**-12)  # a parameter may lie so close to the end of its range that a step leaves it
+_AT_ONCE = 4  # parameters that one question moves by themselves; the seed says which
+_NEARER = (1.0, 2.0**-6, 2.0**-12)  # near the end of its range, a parameter would leave it by a larger step
 _TOGETHER = "all parameters together"
 
 Displaced = Callable[[Named], Arrays]
@@ -94,7 +94,7 @@ def _within_range(at: _Place, name: str, gradients: Named, here: Named, displace
 class _Place:
     """Where derivatives are taken, and how exactly values are known there."""
 
-    c: Named  # what the update is multiplied by
+    c: Named  # by which the update is multiplied
     u: Named  # the update there
     eps: float  # of the layer's numbers
     precision: float  # of its answers, relative
@@ -114,8 +114,8 @@ class _Place:
         """The two derivatives along a random direction of some arrays.
 
         Args:
-            name: of what is moved. here: its arrays. gradients: at least theirs. nearer: by what the width shrinks.
-            leads: gives what of a direction may be taken.
+            name: of what is moved. here: its arrays. gradients: theirs, or more. nearer: the factor of the width.
+            leads: returns the part of a direction that may be taken.
         """
         spacing = max(_spacing(array) for array in here.values())
         h = nearer * max(self.precision, spacing) ** (1 / 3) / 4
@@ -133,7 +133,7 @@ class _Place:
         derivatives, truncated = extrapolated(lambda by: (at[by] - at[-by]) / (2 * by), h, 0.0)
         bend, near_bend = ((at[by] - 2 * middle + at[-by]) / by for by in (h, h / 2))
         expected, truncation = derivatives.sum(), (truncated + 2 * (2 * near_bend - bend).abs()).sum()
-        # places are rounded too, each by itself, and what comes back is as steep there as the gradient says
+        # places are rounded too, each by itself, and the function is as steep there as the gradient says
         steep = torch.cat([(gradients[k] * array).flatten() for k, array in here.items()])
         misplaced = 4 * spacing * steep.norm()
         largest = 1 + max(float(a.abs().max()) for k, w in here.items() for a in (w, gradients[k], *self.c.values()))
@@ -148,6 +148,6 @@ class _Place:
 
 
 def _spacing(array: Tensor) -> float:
-    """The spacing of numbers above 1 in the dtype that these numbers come from, as far as they show it."""
+    """The spacing of numbers above 1 in the dtype from which these numbers come, as far as they show it."""
     narrow = bool((array.to(torch.float32).to(torch.float64) == array).all())
     return torch.finfo(torch.float32 if narrow else torch.float64).eps

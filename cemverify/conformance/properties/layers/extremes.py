@@ -44,7 +44,7 @@ def properties() -> Iterator[Property]:
         formula="x' - x = -eta P dE/dg with 256 m",
         why="What is clipped or normalised beyond some length shows only where a memory is that long.",
     )
-    # differences of the energy are too wide where both are huge: a softmax takes its turns within them
+    # differences of the energy are too wide if both are huge: a softmax changes within them
     further = {"huge-memory": {"memory"}, "huge": {"memory", "autograd"}}
     for texture, title, explanation in (
         ("huge-states", "At states 256 times as large (64 in float32),", huge),

@@ -54,7 +54,7 @@ _COORDINATES = 24
 def update_is_gradient(box: Box, q: Question) -> Evidence:
     got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
     tolerance = expected.tolerance_for(box, q, got)
-    # where a tenth of the update were missing, that would show
+    # telling if a missing tenth of the update would show
     telling = moved(flat(expected.arrays), along(_TENFOLD / 2 * tolerance, flat(got)))
     claim = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
     return Evidence.of(*compared(claim, got, expected.arrays, tolerance), telling=telling)
@@ -151,7 +151,7 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     """The Jacobian that must be symmetric: J_G^T P^-1 J_u, with J_G = 1 without a state map or a domain.
 
     With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g. A singular P has no
-    inverse: there it is J_u P^T = -eta P H P^T.
+    inverse; for it the matrix is J_u P^T = -eta P H P^T.
     """
     u, layer = box.displacement(q), box.layer
     mapped = layer.state_map is not None or layer.lagrangian is not None or layer.domain is not None
@@ -213,11 +213,11 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     eta, generator = box.layer.step.sizes[0], torch.Generator().manual_seed(q.seed % 2**31)
     minimiser, v = box.proximal(q.x, eta, q.memory), flat(q.x)
     z, (B, n) = flat(minimiser), v.shape
-    # each of some coordinates alone, as a penalty may forbid what the others would do, and all of them together
+    # some coordinates one by one, because a penalty may forbid moves of the others, and all of them together
     chosen = torch.eye(n, dtype=z.dtype)[torch.randperm(n, generator=generator)[:_COORDINATES]]
     where = torch.cat((chosen, torch.ones(1, n, dtype=z.dtype)))  # (C, n)
     drawn = torch.randn(z.shape, generator=generator, dtype=z.dtype)
-    towards = torch.stack((drawn, v - z, z - v, -z))  # (4, B, n): also back, where too much was taken off
+    towards = torch.stack((drawn, v - z, z - v, -z))  # (4, B, n): also back, in case too much was taken off
     beside = z[:, None] + torch.einsum(
         "s,dbn,cn->bsdcn", torch.tensor(_AROUND, dtype=z.dtype), towards, where
     ).reshape(B, -1, n)

@@ -38,8 +38,8 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
         **BOUNDED,
         premise="the update differs from zero by more than the roundoff of the dtype",
         dtype=dtype,
-        # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count, and
-        # float32 is as wide as that
+        # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions show, which bfloat16 cannot
+        # count and float32 can
         cases=Cases(
             texture="plain", plain=True, sometimes=("faint",), tokens=150 if is_wide else 600, spread=is_wide
         ),
@@ -52,7 +52,7 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
 @_in(torch.bfloat16)
 @_in(torch.float32)
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
-    """In its dtype the update is as near the float64 one as a plain evaluation in that dtype is."""
+    """In its dtype the update is as near to the float64 one as a plain evaluation in that dtype."""
     exact = box.at(torch.float64)
     expected = exact.displacement(q)
     got = box.displacement(q)
@@ -87,7 +87,7 @@ def low_precision_is_close(box: Box, q: Question) -> Evidence:
     since="2026.12",
 )
 def low_precision_gradients_are_close(box: Box, q: Question) -> Evidence:
-    """Products with the Jacobian in float32 are as near those in float64 as roundoff of their size allows."""
+    """Products with the Jacobian in float32 are as near to those in float64 as roundoff of their size allows."""
     q = box.rounded(q)
     cotangent = cotangents(q)
     try:
@@ -116,7 +116,7 @@ def _rounded_once(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
         moved_a_little = exact.displacement(nudged(box, q, box.eps, seed))
         shift = torch.maximum(shift, (flat(moved_a_little) - flat(expected)).abs().amax(1))
     size, state = flat(expected).abs().amax(1), flat(q.x).abs().amax(1)
-    # a difference may be that of the last state and the first: each step rounds the state once
+    # a difference may be the last state minus the first: each step rounds the state once
     rounded = _ROUNDINGS if box.layer.step.returns == "next state" else len(box.layer.step.sizes)
     return _ROUNDINGS * (shift + box.eps * size) + rounded * box.eps * state
 

@@ -1,11 +1,11 @@
-"""What an energy layer must do, from the energy that it states, and how far from it roundoff may lead.
+"""What an energy layer must do, from the energy that it states, and how far off roundoff may put it.
 
 The arithmetic inside a layer is unknown. Its roundoff is taken to be that of sums of as many terms as the state has
-coordinates, on numbers as large as those that go in and come out, plus what as small a change of the arguments does
-to the answer: a layer may round its arguments, and be right about what it then has.
+coordinates, on numbers as large as the inputs and outputs, plus the effect of an equally small change of the
+arguments on the answer: a layer may round its arguments, and be right for the rounded ones.
 
-In float32 that is more than a small update itself. There the magnitudes inside the computation decide, where torch
-lets them be seen: every operand of the stated energy's gradient is perturbed at random, as `perturbation` does it.
+In float32 that is more than a small update itself. There the magnitudes inside the computation decide, if torch shows
+them: every operand of the stated energy's gradient is perturbed at random, as in `perturbation`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from cemverify.conformance.questions.black_boxes import Named, Question, along_a
 UPDATE = "update = -eta P grad energy"
 MASKED = "update where others are masked = -eta P grad energy with that mask"
 PROXIMAL = "update = prox(x - eta P grad energy) - x"
-_ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
+_ROUNDINGS = 4  # of each number, and of each term of a sum with as many terms as the state has
 _TRIALS = 3
 _NUDGED = 16  # roundings of arguments that one trial stands for: a random direction is not the worst one
-_ASIDE = 6  # of the widths of differences: large beside them, small beside the numbers of a question
-_SHAKEN = 2.0**-12  # of an operand: many times the roundoff of float32, and still of first order
+_ASIDE = 6  # widths of differences: large compared with one, small compared with a question's numbers
+_SHAKEN = 2.0**-12  # of an operand: many times the roundoff of float32, and still first order
 _SHAKES = 2
-OTHER_ORDERS = 8  # of evaluation than autograd's, or a reference's
+OTHER_ORDERS = 8  # for orders of evaluation other than autograd's, or a reference's
 _SOLVED = 16  # times the tolerance, twice what a curvature of 1/8 allows
-_CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
+_CALIBRATED = 6  # states per dimension for finding an unknown preconditioner
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Golden:
     """The displacement that is expected, along the domain."""
 
     arrays: Arrays  # by name
-    tolerance: Tensor  # how far a right answer may be from it, per batch row: (B,), but for its own size
+    tolerance: Tensor  # how far a right answer may be from it, per batch row: (B,), without the answer's own roundoff
     how: str  # by which derivative, "autograd" or "differences"
-    measured: Tensor | None = None  # the same where it was measured, answers of its size included; else None
+    measured: Tensor | None = None  # the whole tolerance, if it was measured; else None
 
     def tolerance_for(self, box: Box, q: Question, got: Named) -> Tensor:
         """How far an answer may be from it: (B,)."""
@@ -71,20 +71,20 @@ def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
     tolerance = beyond_nudges(
         box, q, tolerance, displacement, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0])
     )
-    # differences magnify it, and a solver stops early
+    # not with differences, which magnify roundoff, or a solver, which stops early
     measured = _measured(box, q, P, displacement, mask) if how == "autograd" and not solved(box) else None
     return Golden(displacement, tolerance, how, measured)
 
 
 def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mask: Tensor | None) -> Tensor | None:
-    """What roundoff inside the computation may do to the displacement, (B,); None where that cannot be measured."""
+    """What roundoff inside the computation may do to the displacement, (B,); None if that cannot be measured."""
     if box.caller.dtype != torch.float32 or box.layer.arrays != "torch" or box.layer.step.unknown_preconditioner:
         return None
     worst = torch.zeros(q.batch, dtype=torch.float64)
     for seed in range(_SHAKES):
         try:
             moved = box.along(q.x, _steps(box, q, P, mask, shaken=seed)[0])
-        except Fault:  # it lets nothing look inside
+        except Fault:  # it does not show its operands
             return None
         worst = torch.maximum(worst, (flat(moved) - flat(displacement)).abs().amax(1))
     unit = box.eps / 2
@@ -98,7 +98,7 @@ def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mas
 
 @experiment(lambda arguments: shapes(arguments.x), calls=2)
 def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: int) -> Arrays:
-    """P times the gradient at x where every operand on the way to it is perturbed."""
+    """P times the gradient at x, with every operand on the way to it perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
         gradient, _ = box.gradient(box.mapped(x, memory), memory, mask)
         return box.preconditioned(plus(gradient, x) if box.layer.leak else gradient, x, memory)
@@ -107,10 +107,10 @@ def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: i
 def beyond_nudges(
     box: Box, q: Question, tolerance: Tensor, answer: Named, ask: Callable[[Question], Named]
 ) -> Tensor:
-    """The tolerance and what roundoff of the question's numbers does to an answer, judged by nudges of them: (B,).
+    """The tolerance plus the effect of roundoff in the question's numbers on an answer, judged by nudging them: (B,).
 
     Args:
-        tolerance: what is granted already, (B,). answer: to the question. ask: gives the answer to another one.
+        tolerance: what is already granted, (B,). answer: to the question. ask: returns the answer to another one.
     """
     for trial in range(_TRIALS):
         shift = (flat(ask(nudged(box, q, nudge(box), trial))) - flat(answer)).abs().amax(1)
@@ -119,10 +119,10 @@ def beyond_nudges(
 
 
 def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tensor:
-    """What a gradient may be off by whose weights are exp(score - energy), scores and energy large: (B,).
+    """How far off a gradient may be if its weights are exp(score - energy), with large scores and energy: (B,).
 
-    The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so. So
-    it is for scores, products of states and memories, which may be larger than the energy that is left of them.
+    The difference of two numbers of the energy's size is off by their spacing, and its exponential by as much
+    relatively. The same holds for scores, products of states and memories, which may be larger than the energy.
     """
     if box.layer.energy is None:
         return torch.zeros(q.batch, dtype=torch.float64)
@@ -130,7 +130,7 @@ def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tens
     if q.memory:
         sizes.append(flat(q.x).abs().amax(1) * flat(q.memory).abs().amax(1))
     for x in (q.x, last) if len(box.layer.step.sizes) > 1 else (q.x,):
-        with suppress(Fault):  # what the energy itself does wrong, other properties say
+        with suppress(Fault):  # other properties report faults of the energy itself
             values = box.energies(box.mapped(x, q.memory), q.memory).abs()
             sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
     return _ROUNDINGS * box.eps * torch.stack(sizes).amax(0) * flat(displacement).abs().amax(1)
@@ -138,14 +138,14 @@ def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tens
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """P, and how far off it may be where it had to be found: as a relative error of P times a gradient."""
+    """P, and how far off it may be if it had to be found: as a relative error of P times a gradient."""
 
     apply: Callable[[Named, Named, Named], Arrays]  # of the gradient, the state and the memory
     error: float = 0.0
 
 
 def preconditioner(box: Box, q: Question) -> Preconditioner:
-    """P as declared, or as found by least squares on states of its own."""
+    """P as declared, or as found by least squares on states drawn for that."""
     if not box.layer.step.unknown_preconditioner:
         return Preconditioner(box.preconditioned)
     P, error, _ = calibrated(box, q)
@@ -153,10 +153,10 @@ def preconditioner(box: Box, q: Question) -> Preconditioner:
 
 
 def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
-    """The matrix P that explains update = -eta P dE/dg best, over states drawn for it.
+    """The matrix P that best explains update = -eta P dE/dg, over states drawn for that.
 
     Returns:
-        P (D, D), an estimate of its relative error, and an orthonormal basis (D, r) of the gradients that there were.
+        P (D, D), an estimate of its relative error, and an orthonormal basis (D, r) of the gradients that occurred.
     """
     (name,) = q.x
     D = q.x[name].shape[-1]
@@ -183,7 +183,7 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
 def _steps(
     box: Box, q: Question, P: Preconditioner, mask: Tensor | None, shaken: int | None = None
 ) -> tuple[Arrays, str, Tensor, Arrays]:
-    """The displacement, by which derivative, the errors of derivatives and P, (B,), the state of the last gradient.
+    """The displacement, the kind of derivative, errors of derivatives and P, (B,), the state before the last step.
 
     Args:
         shaken: the seed of perturbations of every operand; None for none.
@@ -214,18 +214,18 @@ def _steps(
     displacement = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
         displacement = {name: displacement[name] + sigma * q.noise[name] for name in displacement}
-    # momentum repeats an error with a share of mu, mu^2 ...
+    # momentum repeats an error times mu, mu^2 ...
     return displacement, how, error / (1 - max(step.momentum)), before
 
 
 def _stepped(box: Box, t: int, start: Named, sizes: Mapping[str, Any], step: Named, memory: Named) -> Arrays:
-    """The state after step t, whose sizes are eta, down P dE/dg; it starts where momentum leads."""
+    """The state after step t, of these sizes, down P dE/dg, from where momentum leads."""
     there = {name: start[name] - sizes[name] * step[name] for name in start}
     return there if box.layer.step.kind != "proximal" else box.proximal(there, box.layer.step.sizes[t], memory)
 
 
 def _gain(P: Preconditioner, gradient: Named, x: Named, memory: Named) -> float:
-    """How much larger P makes what is small, at most; estimated on signs."""
+    """The factor by which P may enlarge an error, at most; estimated on signs."""
     signs = {name: torch.where(a < 0, -1.0, 1.0).to(torch.float64) for name, a in gradient.items()}
     return max(1.0, 4 * float(flat(P.apply(signs, x, memory)).abs().max()))
 
@@ -234,33 +234,33 @@ def _gain(P: Preconditioner, gradient: Named, x: Named, memory: Named) -> float:
 
 
 def terms(q: Question) -> int:
-    """Of the longest sum that a layer is expected to take."""
+    """The number of terms in the longest sum that a layer is expected to take."""
     return 16 + sum(a[0].numel() for a in (*q.x.values(), *q.memory.values()))
 
 
 def rounding(box: Box, q: Question, *values: Named) -> Tensor:
-    """What roundoff may do to values of that size: (B,)."""
+    """How large roundoff may be in values of that size: (B,)."""
     parts = [part for part in (q.x, q.memory, *values) if part]
     size = 1 + torch.stack([flat(part).abs().amax(1) for part in parts]).sum(0)
     return size * float(_ROUNDINGS * terms(q) * box.eps)
 
 
 def solved(box: Box) -> float:
-    """How far apart two answers of a solver may be that both stopped within its tolerance; 0 for any other layer.
+    """How far apart two answers of a solver may be if both stopped within its tolerance; 0 for any other layer.
 
-    A gradient within the tolerance is at most so far from the equilibrium if the energy's curvature is 1/8 or more.
-    The tolerance of a gradient step is of the update itself.
+    A state whose gradient is within the tolerance is at most so far from the equilibrium if the energy's curvature is
+    at least 1/8. The tolerance of a gradient step is that of the update itself.
     """
     return (_SOLVED if box.layer.step.kind == "equilibrium" else 2) * (box.layer.step.tolerance or 0.0)
 
 
 def nudge(box: Box) -> float:
-    """The relative size of nudges, and the ratio of a roundoff to it."""
+    """The relative size of nudges, and the ratio of roundoff to a nudge."""
     return float(box.eps**0.5)
 
 
 def nudged(box: Box, q: Question, size: float, seed: int | None) -> Question:
-    """The question with every number moved by at most that part of it: at random, or without a seed all alike."""
+    """The question with every number moved by at most that share of it: at random, or all alike without a seed."""
     if seed is None:
         return _moved(box, q, lambda array: array * (1 + size))
     generator = torch.Generator().manual_seed(seed)
@@ -272,13 +272,13 @@ def nudged(box: Box, q: Question, size: float, seed: int | None) -> Question:
 
 
 def _moved(box: Box, q: Question, moved: Callable[[Tensor], Tensor]) -> Question:
-    """The question with its arrays moved, but for those of the memory that a sampler draws: one-hot rows stay so."""
+    """The question with its arrays moved, except those of the memory that a sampler draws: one-hot rows stay so."""
     memory = {name: a if name in box.layer.draw else moved(a) for name, a in q.memory.items()}
     return replace(q, x={name: moved(a) for name, a in q.x.items()}, memory=memory)
 
 
 def aside(box: Box, q: Question, generator: torch.Generator, distance: float | None = None) -> Question:
-    """The question moved a little at random: derivatives are not compared at kinks, where round numbers often lie.
+    """The question moved a little at random, because round numbers often lie at kinks, which have no derivatives.
 
     Args:
         distance: the standard deviation; None for the width of differences, 2^-10 in float64 and 2^-4 in float32.
@@ -306,7 +306,7 @@ def compared(claim: str, got: Named, expected: Named, tolerance: Tensor) -> list
 
 
 def along(tolerance: Tensor, like: Tensor) -> Tensor:
-    """One number for each batch row, (B,), expanded to the shape of an array."""
+    """One number per batch row, (B,), expanded to the shape of an array."""
     return tolerance.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
 
 
@@ -314,10 +314,10 @@ def along(tolerance: Tensor, like: Tensor) -> Tensor:
 
 
 def jacobian(box: Box, function: Callable[[Question], Named], q: Question, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """d function / d x by extrapolated central differences, and an estimate of the error on the safe side.
+    """d function / d x by extrapolated central differences, and a cautious estimate of the error.
 
     Returns:
-        (B, n, n), and its bound of the same shape.
+        (B, n, n), and the estimate in the same shape.
     """
     at = flat(q.x)
 
@@ -333,7 +333,7 @@ def jacobian(box: Box, function: Callable[[Question], Named], q: Question, noise
 def width(box: Box) -> float:
     """Half the width of the wider difference: moderate, for states of the size of one."""
     wide = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
-    return wide if box.layer.domain is None else wide / 4  # a boundary may be near
+    return wide if box.layer.domain is None else wide / 4  # because a boundary may be near
 
 
 def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
@@ -346,7 +346,7 @@ def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
 
 
 def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor]:
-    """dg/dt where x moves along the displacement, and a bound on its error: arrays, (B,)."""
+    """dg/dt while x moves along the displacement, and a bound on its error: arrays, (B,)."""
     if box.layer.state_map is None and box.layer.lagrangian is None:
         return dict(displacement), torch.zeros(q.batch, dtype=torch.float64)
     u = flat(displacement)
@@ -373,19 +373,19 @@ def tokens(named: Named, shapes: Mapping[str, Sequence[int | str]]) -> Arrays:
 
 
 def token_count(box: Box, q: Question) -> int:
-    """J, or 1 where there are no tokens."""
+    """J, or 1 if there are no tokens."""
     arrays = tokens(q.x, box.layer.state)
     return next(iter(arrays.values())).shape[1] if arrays else 1
 
 
 def repeated(box: Box, q: Question, J: int) -> Question:
-    """The question with J tokens: its own, and the first of them again after the last."""
+    """The question with J tokens: its own, then its first ones again."""
     n = token_count(box, q)
     return along_axis(q, box.form, TOKENS, [i % n for i in range(J)])
 
 
 def drawn_mask(box: Box, q: Question) -> Tensor:
-    """About half of the tokens masked, anywhere, and in each row as many left as the layer needs: (B, J)."""
+    """A mask of about half of the tokens, anywhere, which leaves each row as many as the layer needs: (B, J)."""
     J, generator = token_count(box, q), torch.Generator().manual_seed(q.seed % 2**31)
     mask = torch.rand((q.batch, J), generator=generator) < 0.5
     for i in range(q.batch):
@@ -396,7 +396,7 @@ def drawn_mask(box: Box, q: Question) -> Tensor:
 
 
 def counted(mask: Tensor) -> Callable[[Tensor], Tensor]:
-    """Sets the tokens that do not count to zero, of arrays (B, J, ...)."""
+    """Sets the tokens that do not count to zero, in arrays (B, J, ...)."""
     return lambda array: array * mask.reshape(*mask.shape, *[1] * (array.dim() - 2))
 
 

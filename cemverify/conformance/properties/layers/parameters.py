@@ -1,7 +1,7 @@
-"""Every declared parameter matters: where it is set to something else, the update or the energy changes.
+"""Every declared parameter matters: if it is set to something else, the update or the energy changes.
 
-Gradients cannot tell. Where update and energy use a copy of a parameter, or another tensor of that name, no gradient
-reaches what was declared, neither by backpropagation nor by differences, and the two agree.
+Gradients cannot show this. If update and energy use a copy of a parameter, or another tensor of that name, no
+gradient reaches the declared one, neither by backpropagation nor by differences, and the two agree.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, E
 from cemverify.conformance.properties.layers.base import states
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
-_AT_ONCE = 64  # parameters of one question; the seed says which
-_DRAWS = 40  # an expert or a unit that few tokens reach is found by one of so many
-_FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a parameter must lie in
+_AT_ONCE = 64  # parameters in one question; the seed says which
+_DRAWS = 40  # one of so many reaches an expert or a unit that few tokens reach
+_FARS = (1.0, 0.1, 0.01)  # changes, in turn: a large one may leave the range in which a parameter must lie
 
 
 @states(
@@ -56,7 +56,7 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
         generator = torch.Generator().manual_seed((q.seed + draw) % 2**31)
         question = box.asked(scattered(box.form, q.seed % 2**31 + draw))
         far = _FARS[draw // 2 % len(_FARS)]
-        # what is multiplied by zeros shows only where these are something else
+        # a parameter that multiplies zeros shows only if these are changed
         elsewhere = {k: _elsewhere(v, far, generator) for k, v in values.items()}
         here = dict(values) if draw % 2 == 0 else box.allowed(elsewhere)
         there = box.allowed({**here, name: _elsewhere(here[name], far, generator)})

@@ -31,7 +31,7 @@ from cemverify.conformance.properties.layers.products import cotangents, gradien
 from cemverify.conformance.questions.black_boxes import Named, Question, along_axis
 
 _PADDED = "a row with padding = the row"
-_MOST_SINGLE = 40  # tokens that are given one by one; of more, the first ones
+_MOST_SINGLE = 40  # the most tokens that are given one by one; of longer rows, the first ones
 _states = partial(states, source="the state is all that a token leaves (docs/online-layers.md)", since="2026.12")
 
 
@@ -73,7 +73,7 @@ def pieces_give_the_row(box: Box, q: Question) -> Evidence:
 )
 def none_is_zeros(box: Box, q: Question) -> Evidence:
     q = _of_zeros(q)
-    with_zeros = partial(box.answer, inside=True)  # which need not lie in its domain
+    with_zeros = partial(box.answer, inside=True)  # zeros need not lie in its domain
     got, expected, again = _from_nothing(box, q), with_zeros(q), _from_nothing(box, q)
     allowed = 2 * beyond_nudges(box, q, rounding(box, q, expected) + solved(box), expected, with_zeros)
     telling = moved(flat(expected), along(allowed, flat(expected)))
@@ -158,13 +158,13 @@ class _Rows:
     """Rows of many lengths, as one call gets them."""
 
     way: str  # the function that is called
-    q: Question  # the rows, of which it gets these tokens; zeros where None stands for the first state
+    q: Question  # the rows, of which it gets these tokens; zeros if None stands for the first state
     tokens: Sequence[range]
     memory: Arrays  # all tokens that it gets, (1, N, ...) or (B, J, ...)
     where: Tensor  # their bounds, (B + 1,), or the mask, (B, J)
 
     def of_tokens(self, output: Tensor) -> Tensor:
-        """Of an output (1, N, ...) or (B, J, ...), what belongs to a token, one row after the other: (N, ...)."""
+        """The part of an output (1, N, ...) or (B, J, ...) that belongs to tokens, row after row: (N, ...)."""
         return output[self.where] if self.where.dim() == 2 else output[0]
 
     def alone(self, box: Box) -> list[Question]:
@@ -172,7 +172,7 @@ class _Rows:
         return [along_axis(self.q.rows([i]), box.form, TOKENS, row) for i, row in enumerate(self.tokens)]
 
     def together(self, box: Box, alone: Sequence[Named]) -> Arrays:
-        """The sums of arrays of each row by itself, where these lie in the call's state, outputs and memory."""
+        """Arrays of each row by itself, added up at their places in the call's state, outputs and memory."""
         shapes_of, like = {**box.form.state, **box.form.memory}, {**_like(box, self.q, self.where), **self.memory}
         sums = {name: torch.zeros_like(like[name]) for name in alone[0]}
         for i, arrays in enumerate(alone):
@@ -200,7 +200,7 @@ def _of_many_lengths(box: Box, q: Question, way: str) -> _Rows:
 
 
 def _are_separate(box: Box, rows: _Rows, claim: str) -> Evidence:
-    """What comes of rows in one call, beside what comes of each by itself."""
+    """The results for rows in one call, compared with those for each row by itself."""
     q, outputs = rows.q, box.layer.outputs
     answer, kept = _asked(box, rows.way, q, rows.memory, rows.where)
     got = {name: rows.of_tokens(a) if name in outputs else a for name, a in answer.items()}
@@ -219,7 +219,7 @@ def _are_separate(box: Box, rows: _Rows, claim: str) -> Evidence:
 
 
 def _gradients_are_separate(box: Box, q: Question, way: str) -> Evidence:
-    """Products of a cotangent with the Jacobian of one call, beside those of each row, where it lies in the call."""
+    """Products of a cotangent with the Jacobian of one call, compared with those of each row, at its place in it."""
     q = box.rounded(aside(box, q, torch.Generator().manual_seed(q.seed % 2**31), box.eps**0.5))
     rows, begins = _of_many_lengths(box, q, way), not _begins_with_none(box, q)
     v = replace(rows, q=replace(rows.q, x=dict(zip(q.x, cotangents(q), strict=True))))
@@ -237,13 +237,13 @@ def _gradients_are_separate(box: Box, q: Question, way: str) -> Evidence:
 
 
 def _allowed(box: Box, q: Question, whole: Arrays) -> Tensor:
-    """Twice what roundoff may do to an answer, (B,); the layer's own nudges would grant noise what it likes."""
+    """Twice what roundoff may do to an answer, (B,); nudges of the layer's own answer would permit any noise."""
     declared = partial(box.of_reference, mask=None)
     return 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), declared(q), declared)
 
 
 def _lengths(box: Box, q: Question, J: int) -> list[int]:
-    """Of each row: the first one has all tokens, and others fewer; two lengths where each is compiled."""
+    """The length of each row: the first has all tokens, others have fewer; two lengths if each is compiled."""
     least = min(box.layer.shortest, J)
     if box.caller.kind.compiles:
         return [max(least, J // 2) if i % 2 else J for i in range(q.batch)]
@@ -252,12 +252,12 @@ def _lengths(box: Box, q: Question, J: int) -> list[int]:
 
 
 def _begins_with_none(box: Box, q: Question) -> bool:
-    """Whether None stands for the first state of rows of many lengths, as it may: in every other question."""
+    """Whether None stands for the first state of rows of many lengths: in every second question, if allowed."""
     return bool(q.seed % 2) and "no-state" not in box.layer.not_offered
 
 
 def _begun(box: Box, q: Question) -> Question:
-    """The question with a state of zeros where None stands for it."""
+    """The question with a state of zeros if None stands for it."""
     return _of_zeros(q) if _begins_with_none(box, q) else q
 
 
@@ -266,7 +266,7 @@ def _of_zeros(q: Question) -> Question:
 
 
 def _of_one(box: Box, q: Question) -> Question:
-    """The question with what all tokens share the same in all rows, as rows that are laid end to end have it."""
+    """The question with arrays that all tokens share the same in all rows, as rows laid end to end have them."""
     shared = {name: a[:1].expand_as(a) for name, a in q.memory.items() if TOKENS not in box.form.memory[name]}
     return replace(q, memory={**q.memory, **shared})
 
@@ -282,7 +282,7 @@ def _end_to_end(box: Box, q: Question, rows: Sequence[range]) -> Arrays:
 
 
 def _asked(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) -> tuple[Arrays, list[Comparison]]:
-    """What a function of rows of many lengths gives, and that it changes neither its arguments nor settings."""
+    """What a function of rows of many lengths returns, and that it changes neither its arguments nor settings."""
     before = _arguments(box, q, memory, where)
     answer, after, changed = _answered(box, way, q, memory, where)
     kept = [
@@ -293,7 +293,7 @@ def _asked(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) -> tu
 
 
 def _arguments(box: Box, q: Question, memory: Arrays, where: Tensor) -> Arrays:
-    """What it could change: the state, the memory, and where rows lie, by their names."""
+    """What it could change: the state, the memory, and the places of rows, by name."""
     state = {} if _begins_with_none(box, q) else {n: a for n, a in q.x.items() if n not in box.layer.outputs}
     return {**state, **memory, "where": where.double()}
 
@@ -310,15 +310,15 @@ def _like(box: Box, q: Question, where: Tensor) -> Arrays:
     calls=2,
 )
 def _answered(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) -> tuple[Arrays, Arrays, list[str]]:
-    """What a function gives, what its arguments hold then, and the settings that it changed.
+    """What a function returns, what its arguments hold then, and the settings that it changed.
 
-    It is asked before for the same rows backwards: what is kept by their lengths alone would be the answer.
+    It is first called for the same rows backwards, to expose a cache by their lengths alone.
     """
     noticed: list[str] = []
     form, own, caller = box.form.memory, box.compiled, replace(box.caller, noticed=noticed)
     other = {name: a.flip([1 + i for i, n in enumerate(form[name]) if n == TOKENS]) for name, a in memory.items()}
     for each in (other, memory):
-        noticed.clear()  # what modules change that the first call imports
+        noticed.clear()  # drops changes by modules that the first call imports
         x = None if _begins_with_none(box, q) else own.pack(q.x, "State")
         held, at = own.pack(each, "Memory"), own.array(where)
         with caller.guarded():
@@ -330,17 +330,17 @@ def _answered(box: Box, way: str, q: Question, memory: Arrays, where: Tensor) ->
 
 @experiment(lambda arguments: shapes(arguments.q.x))
 def _from_nothing(box: Box, q: Question) -> Arrays:
-    """What a row gives without a first state."""
+    """The answer for a row without a first state."""
     _, memory, *_ = box.compiled.own(q, inside=True)
     with box.caller.guarded():
         return box.read(box.caller.kind.called(box.layer.ways["no-state"], (None, memory)), q.x)
 
 
 def _cuts(J: int, size: int, seed: int, *, few: bool) -> dict[str, list[int]]:
-    """Where a row is cut, at multiples of a size: in two at a place of its turn, and one after the other."""
+    """Where a row is cut, at multiples of a size: in two, at places that take turns, and into single ones."""
     places = list(range(size, J, size))
     cut = places[seed % len(places)]
-    if few:  # where every length is compiled, in halves
+    if few:  # if every length is compiled, in halves
         return {"in two": [places[(len(places) - 1) // 2]]}
     first = places[:_MOST_SINGLE]
     return {f"in two, after token {cut}": [cut], "one token at a time" if size == 1 else "batch by batch": first}
@@ -351,7 +351,7 @@ def _in_pieces(box: Box, q: Question, cuts: list[int]) -> Arrays:
     layer, x, outputs = box.layer, dict(q.x), []
     for begin, end in zip([0, *cuts], [*cuts, token_count(box, q)], strict=True):
         piece = along_axis(replace(q, x=x), box.form, TOKENS, range(begin, end))
-        answer = box.answer(piece, inside=True)  # a state that the layer came to lies where it may
+        answer = box.answer(piece, inside=True)  # a state that the layer returned may lie anywhere
         outputs.append({name: answer[name] for name in layer.outputs})
         x = {name: q.x[name] if name in layer.outputs else answer[name] for name in q.x}
     return {**x, **{name: torch.cat([out[name] for out in outputs], 1) for name in layer.outputs}}

@@ -49,12 +49,12 @@ def products_are_equal(
     slack: float = 0.0,
     cancelled: Callable[[], Named] | None = None,
 ) -> Evidence:
-    """Evidence from products by name, each off by no more than roundoff of the numbers that it was computed from.
+    """Evidence from products by name, each off by no more than roundoff of the numbers from which it was computed.
 
     Args:
-        claim: with {name} in it. more: these numbers, beside the question's. far: by how much larger they count.
-        slack: what each product may be off besides, as a share of its size.
-        cancelled: gives the products with other signs of their terms: what cancels is rounded at its own size.
+        claim: with {name} in it. more: such numbers besides the question's. far: a factor on their size.
+        slack: how far off each product may be besides, as a share of its size.
+        cancelled: returns the products with other signs of their terms: what cancels is rounded at its own size.
     """
     comparisons, telling = [], False
     found_from = (*q.x.values(), *q.memory.values(), *more)
@@ -71,14 +71,14 @@ def products_are_equal(
 
 
 def cotangents(q: Question, loud: float = 1.0) -> list[Tensor]:
-    """Random vectors to pull back, one for each array of the state, repeated where incoming gradients are."""
+    """Random vectors to pull back, one for each array of the state, repeated if incoming gradients are."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     drawn = (loud * torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values())
     return [incoming(q.seed)[1](array).contiguous() for array in drawn]
 
 
 def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Sequence[Tensor], lay: Any) -> Leaves:
-    """Products of the cotangent, laid out as incoming gradients may lie, with the Jacobian of answers, by name."""
+    """Products of the cotangent, in a layout of incoming gradients, with the Jacobian of answers, by name."""
     pulled: Any = [None] * len(leaves)
     live = [(a, lay(c.to(a))) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
     if live:
@@ -91,24 +91,24 @@ def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Se
 
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
-    """The shapes of the arrays in which the update is differentiated, by name."""
+    """The shapes of the arrays with respect to which the update is differentiated, by name."""
     return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **_numbers(box, q.memory)})
 
 
 def _numbers(box: Box, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a memory in which it can be differentiated."""
+    """The arrays of a memory that have derivatives: those that hold no integers."""
     return {name: array for name, array in memory.items() if name not in box.layer.whole}
 
 
 @experiment(
     lambda parameters: [_leaves(parameters.box, parameters.q, parameters.of_parameters)] * 2,
-    finite=False,  # where the second is not, the example is discarded
+    finite=False,  # if the second is not, the example is discarded
     calls=2,
 )
 def both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
-    """Of the update, and of -eta P dE/dg: products by name. None if those of the energy are not finite, or jump."""
+    """Products by name of the update, and of -eta P dE/dg; None if those of the energy are not finite, or jump."""
     with recorded(box, of_parameters) as parameters, suppress(_NoGradient):
         expected = _products(box, q, parameters, cotangent, _descended)
         if all(bool(product.isfinite().all()) for product in expected.values()):
@@ -122,7 +122,7 @@ def _at_a_kink(
 ) -> bool:
     """Whether products of -eta P dE/dg jump at this question, and those of the update do not.
 
-    Of |z| + log(1 + exp(-2 |z|)), which is log(2 cosh z), autograd's second derivative vanishes at z = 0 alone.
+    For |z| + log(1 + exp(-2 |z|)), which is log(2 cosh z), autograd's second derivative vanishes only at z = 0.
     """
     off, distance = apart(got, expected), box.eps**0.5
     if off < distance * (1 + max(float(a.abs().max()) for a in expected.values())):
@@ -133,7 +133,7 @@ def _at_a_kink(
 
 
 def apart(some: Leaves, others: Leaves) -> float:
-    """How far they are off at most."""
+    """The largest distance between them."""
     return max(float((a - others[name]).abs().max()) for name, a in some.items())
 
 
@@ -157,7 +157,7 @@ def gradients_of_way(
     """Products of the cotangent with the Jacobian of a function of rows of tokens, in state and memory, by name.
 
     Args:
-        way: its name. begins: whether it gets the state; None if not. where: what says where several rows lie.
+        way: its name. begins: whether it gets the state, or None. where: the places of several rows.
     """
     with recorded(box, of_parameters=False) as parameters:
         return _products(box, q, parameters, cotangent, _Way(way, begins), where)
@@ -165,7 +165,7 @@ def gradients_of_way(
 
 @dataclass(frozen=True)
 class _Way:
-    """A function of rows of tokens as one that products are taken of."""
+    """A function of rows of tokens, in a form for taking products."""
 
     name: str
     begins: bool
@@ -177,7 +177,7 @@ class _Way:
 
 @contextmanager
 def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
-    """Within, parameters record gradients, or none of them does; gives those that do."""
+    """A context in which all parameters record gradients, or none does; yields those that do."""
     parameters = dict(box.layer.parameters)
     before = {name: p.requires_grad for name, p in parameters.items()}
     try:
@@ -218,7 +218,7 @@ def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: A
                 for (name, q_a), a in zip(like.items(), (part[k] for k in like), strict=True)}  # fmt: skip
 
 
-_PRODUCTS: dict[tuple[int, Any], tuple[Box, Any]] = {}  # with the box, so that no other takes its place
+_PRODUCTS: dict[tuple[int, Any], tuple[Box, Any]] = {}  # holds the box, so that no other gets its id
 
 
 def _jax_product(box: Box, function: Any) -> Any:
@@ -230,7 +230,7 @@ def _jax_product(box: Box, function: Any) -> Any:
         of_state, of_memory = box.layer.state, box.layer.memories
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
-            inputs = {"x": x, "memory": memory}  # of which JAX sorts the names
+            inputs = {"x": x, "memory": memory}  # JAX sorts the names
             _, pulled = JAX.pulled(
                 lambda of: function(
                     box,
@@ -245,7 +245,7 @@ def _jax_product(box: Box, function: Any) -> Any:
             return pulled["x"], pulled["memory"]
 
         compiled = JAX.compiled_quickly if function is _descended else JAX.compiled
-        if isinstance(function, _Way):  # which may read as numbers where rows lie
+        if isinstance(function, _Way):  # it may read the places of rows as numbers
             _PRODUCTS[key] = (box, lambda *arguments: JAX.called(product, arguments))
         else:
             _PRODUCTS[key] = (box, compiled(product))
@@ -274,7 +274,7 @@ def displacements(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
 
 
 def _update_along(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
-    """What of that leads along the domain."""
+    """The part of these that is along the domain."""
     return _along(box, x, displacements(box, x, memory, noise))
 
 
@@ -322,7 +322,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
 
 
 def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
-    """Of the sum of a function's values, with the graph kept."""
+    """The derivative of the sum of a function's values, with the graph kept."""
     if box.caller.kind is JAX:
         return dict(zip(at, unpacked(JAX.gradient(function)(packed(at, "State")), at), strict=True))
     at = {name: a.clone() for name, a in at.items()}
@@ -349,7 +349,7 @@ def _preconditioned(box: Box, gradient: Leaves, x: Leaves, memory: Any) -> Leave
 
 @experiment(lambda arguments: [shapes(arguments.q.x)] * 2, calls=2)
 def update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, Leaves]:
-    """The displacement with these values of parameters, after a call with the usual ones; and -eta P dE/dg."""
+    """The displacement with these values of parameters, after a call with the usual ones, and -eta P dE/dg."""
 
     def made(function: Any) -> Leaves:
         x, memory = ({name: box.array_of(name, a) for name, a in part.items()} for part in (q.x, q.memory))

@@ -1,8 +1,8 @@
-"""A layer that is written for speed does what its stated reference does, a plain one: in its update and gradients.
+"""A layer that is written for speed does what its stated plain reference does, in its update and gradients.
 
-Nothing is asked of an energy. What is right is what the reference says, also of the roundoff that is granted: what
-a small change of the arguments does to its answer. Of a layer in float32 that is measured, where the reference takes
-float64 too.
+No energy is needed. The reference defines the right answer, and also the roundoff that is granted: the effect of a
+small change of the arguments on its answer. For a layer in float32 that is measured, if the reference also takes
+float64.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from cemverify.conformance.properties.layers.products import (
 )
 from cemverify.conformance.questions.black_boxes import Named, Question
 
-_ROUGH = 8  # times what differences of twice the width change
-_OF_A_TOKEN = 16  # roundings beside those of sums: what a loop does with each token
-_WAYS = (None, 0, 1)  # that numbers are moved: all alike, and at random
-_SIDES = 8  # of a kink that are tried
-_MASKED = 3  # of so many questions one masks tokens, where that may be
-_Ask = Callable[[Box, Question], Named]  # for the answer of the reference
+_ROUGH = 8  # times the change by differences of twice the width
+_OF_A_TOKEN = 16  # roundings besides those of sums: of what a loop does with each token
+_WAYS = (None, 0, 1)  # of moving numbers: all alike, and at random
+_SIDES = 8  # sides of a kink that are tried
+_MASKED = 3  # one in so many questions masks tokens, if the layer takes a mask
+_Ask = Callable[[Box, Question], Named]  # returns the answer of the reference
 _states = partial(states, needs={"reference"}, source="the declared reference", since="2026.12")
 
 
@@ -83,7 +83,7 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
 
 
 def _by_size(box: Box, q: Question, ask: _Ask, got: Named) -> tuple[Named, Tensor]:
-    """What the reference answers, and what roundoff of numbers of that size and the question's may do to it: (B,)."""
+    """The reference's answer, and its possible roundoff for numbers of its size and the question's: (B,)."""
     expected = ask(box, q)
     return expected, beyond_nudges(box, q, rounding(box, q, got, expected), expected, partial(ask, box))
 
@@ -91,13 +91,13 @@ def _by_size(box: Box, q: Question, ask: _Ask, got: Named) -> tuple[Named, Tenso
 def _in_float32(box: Box, q: Question, ask: _Ask) -> tuple[Named, Tensor] | None:
     """The reference's answer in float64, and how far from it one in float32 may be, (B,); None without the first.
 
-    Another order of evaluation rounds what the reference does not: a running sum of the logarithms of n gates is off
-    by n roundings of one, all of one sign at worst. So the reference is asked in float32 with its numbers moved by n
-    roundings. Where every token is a step, n is the longest axis; of any other layer that of the longest sum.
+    Another order of evaluation rounds other numbers than the reference: a running sum of the logarithms of n gates is
+    off by n roundings of one, at worst all of one sign. So the reference is called in float32 with its numbers moved
+    by n roundings. If every token is a step, n is the longest axis; otherwise the length of the longest sum.
     """
     if box.caller.dtype != torch.float32:
         return None
-    with suppress(Fault):  # it takes float32 alone
+    with suppress(Fault):  # it may take only float32
         exact = ask(box.at(torch.float64), q)
         unit, arrays = box.eps / 2, (*q.x.values(), *q.memory.values())
         n = _OF_A_TOKEN + max(max(a.shape[1:], default=1) for a in arrays) if box.layer.outputs else terms(q)
@@ -115,7 +115,7 @@ def _in_float32(box: Box, q: Question, ask: _Ask) -> tuple[Named, Tensor] | None
     why="A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
     premise="some gradient is not zero",
     needs={"reference", "gradients"},
-    # where a branch not taken is infinite, and where a norm has no gradient
+    # in these a branch not taken is infinite, or a norm has no gradient
     cases=Cases(long=2, plain=True, sometimes=("exploding-memory", "zero-memory")),
     looks_around=True,
 )
@@ -131,7 +131,7 @@ def gradients_are_the_references(box: Box, q: Question) -> Evidence:
 
 
 def _of_two_sides(box: Box, q: Question, cotangent: list[Tensor], got: Leaves, expected: Leaves) -> bool:
-    """Whether the question lies at a kink, where gradients differ that are equal beside it: a clamp's at its end."""
+    """Whether the question lies at a kink (say, a clamp's end): gradients differ here but are equal beside it."""
     near = box.eps**0.5 * (1 + max(float(a.abs().max()) for a in expected.values()))
     off = apart(got, expected)
     for side in range(_SIDES if off > near else 0):

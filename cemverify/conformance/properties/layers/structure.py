@@ -28,11 +28,11 @@ from cemverify.conformance.properties.layers.oracle import (
 )
 from cemverify.conformance.questions.black_boxes import Named, Question, along_axis, dressed
 
-_ALL = 24  # tokens or rows, each of which is changed or asked by itself; of more
-_SOME = 4  # of them,
-_HALVES = 4  # or halves at random, in which whatever any token does to any other shows
-_SEAMS = (32, 64, 128, 256)  # or where a tile ends
-_ONE_IN = 5  # questions has large states
+_ALL = 24  # the most tokens or rows each of which is changed or tested by itself; of more, these are:
+_SOME = 4  # some of them,
+_HALVES = 4  # or random halves, which show what any token does to any other
+_SEAMS = (32, 64, 128, 256)  # or the ends of tiles
+_ONE_IN = 5  # one question in so many has large states
 _SEVERAL = "there are several tokens, and their values are not zero"
 _SEVERAL_TOKENS, _SEVERAL_ROWS = Cases({"J": 2}, long=2), Cases({"B": 2}, long=10, plain=True)
 _states = partial(states, source="memory fixed during the call (Eq. 3)")
@@ -48,10 +48,10 @@ _states = partial(states, source="memory fixed during the call (Eq. 3)")
     controls={"random"},
 )
 def future_is_not_read(box: Box, q: Question) -> Evidence:
-    """Other tokens from the i-th on, or none at all, leave the earlier ones as they were: their updates and energies.
+    """If tokens from the i-th on are changed or left out, updates and energies of the earlier ones stay the same.
 
-    Some questions ask it of states so large that a finite penalty in place of a mask is outweighed. Where it is not
-    outweighed, it still counts how many tokens come later, so a row is compared with its beginnings, too.
+    Some questions have states so large that they outweigh a finite penalty in place of a mask. If they do not, the
+    number of later tokens still changes the result, so a row is also compared with its beginnings.
     """
     loud = q.seed % _ONE_IN == 0 and not box.layer.draw
     if loud:
@@ -90,7 +90,7 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     controls={"random"},
 )
 def own_state_only(box: Box, q: Question) -> Evidence:
-    """With the memory fixed, another state of one token leaves the other tokens' updates as they were."""
+    """With the memory fixed, changing the state of one token does not change the other tokens' updates."""
     return _others_stay(box, q, "updates", lambda question: _of_tokens(box, question), solved(box))
 
 
@@ -105,7 +105,7 @@ def own_state_only(box: Box, q: Question) -> Evidence:
     controls={"random-energy"},
 )
 def energy_is_per_token(box: Box, q: Question) -> Evidence:
-    """With the memory fixed, another state of one token leaves the other tokens' energies as they were."""
+    """With the memory fixed, changing the state of one token does not change the other tokens' energies."""
     g = box.mapped(q.x, q.memory)
     memory: Any = Fixed(g) if box.layer.reads_itself else q.memory
     return _others_stay(
@@ -134,7 +134,7 @@ def _others_stay(
     controls={"random"},
 )
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
-    """Every row alone gives what it gives among others, in its update and in its energy."""
+    """Every row alone has the same update and energy as among others."""
     among = box.answer_of_rows(q)
     tolerance = rounding(box, q, among) + solved(box)
     comparisons = []
@@ -167,7 +167,7 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     controls={"random"},
 )
 def bits_do_not_depend_on_the_batch(box: Box, q: Question) -> Evidence:
-    """Of some rows: alone, twice, and among the others in another order; in float32 where it is offered."""
+    """The bits of some rows: alone, twice, and among the others in another order; in float32 if it is offered."""
     comparisons = []
     narrow = box if "dtype:float32" in box.layer.not_offered else box.at(torch.float32)
     q = narrow.rounded(q)
@@ -245,10 +245,10 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
     cases=_SEVERAL_TOKENS,
 )
 def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
-    """What masked tokens hold changes nothing, and the others do what they do in a row without them.
+    """What masked tokens hold changes nothing, and the other tokens act as in a row without the masked ones.
 
-    Where tokens have places, a row without a token in its middle is another row: its neighbours would move together.
-    So what is compared there is a row without its last tokens, or its first ones, as padding stands.
+    If tokens have places, a row without a token in its middle is another row: its neighbours would move together. So
+    then a row without its last tokens, or its first ones, is compared, as with padding.
     """
     J, mask = token_count(box, q), drawn_mask(box, q)
     counted, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
@@ -268,7 +268,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
 
 
 def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted: list[int]) -> list[Comparison]:
-    """The energies of the tokens that count, where those that are masked hold something else."""
+    """The energies of the tokens that count do not change if the masked ones hold something else."""
     if box.layer.energy is None:
         return []
     expected, got = (
@@ -283,7 +283,7 @@ def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted
 
 
 def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
-    """Each row with tokens masked against the same row without them."""
+    """Each row with masked tokens, compared with the same row without them."""
     got, g = box.displacement(q, mask), box.mapped(q.x, q.memory)
     comparisons: list[Comparison] = []
     for i in _some(range(q.batch), q):
@@ -307,7 +307,7 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
 
 
 def _some(places: range, q: Question) -> list[int]:
-    """All of a few places, in order; of many the first, the last and others."""
+    """All places if they are few, in order; if many, the first, the last and some others."""
     if len(places) <= _ALL:
         return list(places)
     drawn = torch.randperm(len(places), generator=torch.Generator().manual_seed(q.seed % 2**31))[: _SOME - 2]
@@ -315,7 +315,7 @@ def _some(places: range, q: Question) -> list[int]:
 
 
 def _apart(tokens: int, q: Question) -> list[tuple[list[int], list[int]]]:
-    """Tokens that are changed, and those that must not notice: each by itself, or of many tokens random halves."""
+    """Tokens to change, and those that must not notice: each by itself, or random halves if there are many."""
     if tokens <= _ALL:
         return [([i], [j for j in range(tokens) if j != i]) for i in range(tokens if tokens > 1 else 0)]
     generator = torch.Generator().manual_seed(q.seed % 2**31)
@@ -335,7 +335,7 @@ def _another(tokens: Tensor) -> Tensor:
 def _tokens_changed(
     box: Box, q: Question, which: Any, change: Callable[[Tensor], Tensor], *, memory: bool
 ) -> Question:
-    """The question with some tokens of the state, and of the memory, changed; or drawn once more by a sampler."""
+    """The question with some tokens of the state, and of the memory, changed, or redrawn by a sampler."""
     chosen, drawn = list(which), box.anew(q)
 
     def changed(part: Named, again: Named, shapes: Any) -> Arrays:
@@ -350,7 +350,7 @@ def _tokens_changed(
 
 
 def _exchanged(array: Tensor, other: Tensor, shape: Any, tokens: list[int]) -> Tensor:
-    """The array with the numbers of another in the places of some tokens, along each of its token axes."""
+    """The array with another array's numbers for some tokens, along each of its token axes."""
     chosen = torch.zeros(array.shape, dtype=torch.bool)
     for axis in (axis for axis, letter in enumerate(shape, 1) if letter == TOKENS):
         chosen.index_fill_(axis, torch.tensor(tokens, dtype=torch.int64), True)

@@ -30,8 +30,8 @@ _TRAINS = Explanation(
     why="A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer then "
     "trains on gradients of something else.",
 )
-_LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # how large what comes back from behind the layer is, in turn
-_BY = (4.0, None, 0.25)  # times the parameters, in turn; None for a number each
+_LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # the size of the incoming gradient, in turn
+_BY = (4.0, None, 0.25)  # factors on the parameters, in turn; None for one each
 
 
 @states(
@@ -68,7 +68,7 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
     "is kept of their earlier values, shows only there.",
     premise="the update is not zero",
     needs={*_NEEDS, "parameters"},
-    once=True,  # what was kept of earlier values need not come back
+    once=True,  # effects of earlier values need not recur
 )
 def other_parameters_are_read(box: Box, q: Question) -> Evidence:
     q, values = replace(q, noise={}), box.allowed(_varied(parameters_of(box), q.seed))
@@ -80,7 +80,7 @@ def other_parameters_are_read(box: Box, q: Question) -> Evidence:
 
 
 def _varied(values: Named, seed: int) -> Leaves:
-    """Parameters times positive numbers, as it is not known which of them may change their sign."""
+    """Parameters times positive numbers, because it is not known which of them may change sign."""
     if by := _BY[seed % len(_BY)]:
         return {name: by * value for name, value in values.items()}
     generator = torch.Generator().manual_seed(seed % 2**31)
@@ -99,6 +99,6 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     check(got, shapes(descents))
     if not of_parameters:
         got, descents = (box.along_all(q, part) for part in (got, descents))
-    # an exponential of squares of such states is off by as much as these are rounded, relative to itself
+    # the relative error of an exponential of squares of such states is the roundoff of these squares
     far = max(float(a.abs().max()) for a in q.x.values()) if wears(q, "exploding-states") else 1.0
     return products_are_equal(box, q, "gradient with respect to {name}", got, descents, *cotangent, far=far)
