@@ -64,7 +64,7 @@ def check_implementation(
         first: end at the first violation; `Results.finished.unasked` has the ids of the properties not tested.
 
     Raises:
-        LoadError: `implementation` is none or cannot be loaded, or a file of properties cannot be loaded.
+        LoadError: the implementation is invalid or cannot be loaded, or a file of properties cannot be loaded.
         ValueError: a pattern matches nothing, or examples is less than 1.
         UsageError: this installation does not know the catalogue.
     """
@@ -159,7 +159,7 @@ def parametrize_with_properties(
         save_counterexamples: a folder, as for `cemverify check`; `implementation` must then be a name.
 
     Raises:
-        LoadError: `implementation` is none or cannot be loaded, or a file of properties cannot be loaded.
+        LoadError: the implementation is invalid or cannot be loaded, or a file of properties cannot be loaded.
         ValueError: a pattern matches nothing, the file of known violations is invalid, or a name is needed.
         ResultError: that file cannot be read. UsageError: this installation does not know the catalogue.
     """

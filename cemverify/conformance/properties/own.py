@@ -189,7 +189,7 @@ def layer_property(
     The function calls the layer (`LayerUnderTest`, `ImplementationUnderTest`) and returns (got, due, allowed): the
     result, the correct result, and how far apart the two may be. All are numbers, arrays, or mappings of arrays by
     name; `allowed` may also be a number per batch row, (B,). A fourth value says whether the question could have
-    exposed a wrong layer; by default it could if `due` (with `at_most`, got - due) exceeds twice `allowed`. Return
+    exposed a wrong layer; by default it could if |due| (with `at_most`, |got - due|) exceeds twice `allowed`. Return
     None if the claim is not about this question.
 
     Args:

@@ -30,9 +30,9 @@ class TrainedModel:
         model: the model, with weights of any value: the checkpoint's are copied into it.
         declare: makes an energy layer from the sub-module under test. It is called for a copy in float64 and for one
             in the dtype of the weights, and must use the module that it is given.
-        inputs: takes what the sub-module's forward is called with, keywords by name, and returns its state and its
-            memory, (x, memory), or x alone. Without it the forward must take just these.
-        tokens: what the model is called with, (B, J); None for tokens drawn at random, or read by --tokens.
+        inputs: takes the arguments of the sub-module's forward, keywords by name, and returns its state and its
+            memory, (x, memory), or only x. Without `inputs`, the forward must take exactly these.
+        tokens: those with which the model is called, (B, J); None for random ones, or those of --tokens.
     """
 
     model: nn.Module
