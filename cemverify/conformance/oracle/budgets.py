@@ -4,13 +4,13 @@ A *running error analysis*: the layer is evaluated once in float64 on numbers th
 error, and every rule below is a standard forward bound (Higham, Accuracy and Stability, ch. 3): a sum of n
 products is off by at most gamma_n = n u / (1 - n u) times the sum of their magnitudes, u the unit roundoff.
 The result bounds, component by component, the error of *any* evaluation of the same formula in that dtype, in
-whatever order, so it raises no false alarm. On the small cases that the properties draw it is a few dozen roundoffs
-wide. Where a step is small beside its state, it is little more than the rounding of their sum. That rounding may need
-all of it, so a margin just below 1 is nothing to worry about there; it cannot pass 1.
+whatever order, so it raises no false alarm. On the small cases that the properties draw, it is a few dozen roundoffs
+wide. Where a step is small beside its state, it is little more than the rounding of their sum. That rounding may use
+all of it, so a margin just below 1 is no reason for concern there; a right layer's cannot exceed 1.
 
-For bfloat16 the analysis assumes two things. Sums accumulate in float32, as in every matrix unit: a softmax or a mean
-of squares over hundreds of numbers would be lost otherwise. And rotary angles are computed in float32 at least,
-because position 257 is none of bfloat16's numbers.
+For bfloat16 the analysis assumes two things. Sums accumulate in float32, as in every matrix unit; otherwise a softmax
+or a mean of squares over hundreds of numbers would be useless. And rotary angles are computed in float32 at least,
+because bfloat16 cannot represent position 257.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cemverify.cem.positions import alibi_slopes
 from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.questions.cases import Case
 
-Array = NDArray[np.float64]  # operations on small arrays take NumPy a third of torch's time
+Array = NDArray[np.float64]  # NumPy operations on small arrays take a third of the time of torch's
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -45,11 +45,11 @@ def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
 
     Infinite or NaN where the evaluation is too ill-conditioned for any bound.
     """
-    # the golden is itself computed in float64
+    # the golden answer is itself computed in float64
     u, arrays = unit_roundoff(dtype), _Arrays.of(case)
     share = 1 + unit_roundoff(torch.float64) / u
     x, h = _exactly(arrays.x, u), _exactly(arrays.h, u)
-    with np.errstate(all="ignore"):  # infinite and undefined bounds are answers
+    with np.errstate(all="ignore"):  # infinite and undefined bounds are valid results
         if case.layer == "block":
             attention, arrays = (_Arrays.of(case.part(part)) for part in ("attention", "mlp"))
             x = _descend(attention, x, _norm_into(attention, h))
@@ -59,7 +59,7 @@ def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
 
 @remembered
 def energy_budget(case: Case, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bound on the error of the energies at x, which are off by at most their roundoff: (B, J)."""
+    """Bound on the roundoff in the energies at x: (B, J)."""
     share = 1 + unit_roundoff(torch.float64) / unit_roundoff(dtype)
     with np.errstate(all="ignore"):
         exact = _exactly(x.double().numpy(), unit_roundoff(dtype))
@@ -89,7 +89,7 @@ class Bounded:
         return n * u / (1 - n * u) + self.gamma(2) if n * u < 1 else math.inf
 
     def added(self, n: int) -> float:
-        """A sum of n numbers, in the dtype or as those of a product, whichever is closer."""
+        """A sum of n numbers, accumulated in the dtype or as `summed` does, whichever is more accurate."""
         return min(self.gamma(n), self.summed(n))
 
     def rounded(self, roundings: float = 1) -> Bounded:
@@ -110,7 +110,7 @@ class Bounded:
         return self.of(self.value * other.value, error).rounded()
 
     def __getitem__(self, index: Any) -> Bounded:
-        """A view, for another axis of length one."""
+        """A view, for adding an axis of length one."""
         return self.of(self.value[index], self.error[index])
 
     @property
@@ -123,9 +123,9 @@ class Bounded:
         return self.of(self.value * factor, self.error * np.abs(factor)).rounded(3)
 
     def __matmul__(self, other: Bounded) -> Bounded:
-        """A product of matrices, each number of which is a sum of as many products as the inner axis is long."""
+        """A matrix product: each entry is a sum of as many products as the inner axis is long."""
         error = self.summed(self.value.shape[-1]) * (self.most @ other.most)
-        # |a||db| + |da|(|b| + |db|), left out where there is no error to carry
+        # the second term of |a||db| + |da|(|b| + |db|) is skipped where there is no error to carry
         if other.error.any():
             error = error + np.abs(self.value) @ other.error
         if self.error.any():
@@ -138,17 +138,17 @@ class Bounded:
         return self.of(self.value.sum(axis), self.error.sum(axis) + self.added(n) * self.most.sum(axis))
 
     def plus_terms(self, terms: Bounded, axis: int) -> Bounded:
-        """self + sum of the terms along `axis`, added up in whatever order, every addition rounded to the dtype.
+        """self + sum of the terms along `axis`, added in any order, every addition rounded to the dtype.
 
         So the terms may be summed first, or be added to self one after the other, as a fused residual kernel does.
-        Of n additions the last rounds the result. Every other rounds a sum of some of the terms, with or without
-        self, which lies between that of the negative terms and that of the positive ones.
+        Of n additions the last rounds the result. The others round partial sums of the terms, with or without self.
+        Each lies between the sum of the negative terms and that of the positive ones.
         """
         n = terms.value.shape[axis]
         value = self.value + terms.value.sum(axis)
         error = self.error + terms.error.sum(axis)
         rise, fall = np.maximum(terms.value, 0).sum(axis), np.minimum(terms.value, 0).sum(axis)
-        # of rise >= 0 >= fall, and of the same with self added to both
+        # the largest magnitude in [fall, rise], and in the same range shifted by self
         reach = np.maximum(np.maximum(rise, -fall), np.maximum(self.value + rise, -(self.value + fall))) + error
         return self.of(value, error + self.gamma(n - 1) * reach).rounded()
 
@@ -194,7 +194,7 @@ def _attended(arrays: _Arrays, n: Bounded, h: Bounded, keys: Bounded) -> Bounded
     config, w = arrays.case.attention, arrays.w
     weights = _softmax(_scores(arrays, n, h, keys))
     attended = _average(weights, keys)
-    first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of those remembered
+    first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of the remembered tokens
     out = _rotated(config, attended, first, inverse=True) @ n.of(w["W_Q"])
     if "diagonal" in w:
         context = _average(weights, h[:, None])  # (B, K, J, D)
@@ -236,7 +236,7 @@ def _scores(arrays: _Arrays, n: Bounded, h: Bounded, keys: Bounded) -> Bounded:
 
 
 def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool = False) -> Bounded:
-    """R(i) x_i in bounded numbers, i from `start` on. Angles are off by a few u of their size, float32's at most."""
+    """R(i) x_i in bounded numbers, i from `start` on. Angles are off by a few u of their size, at most float32's."""
     if config.position != "rotary":
         return x
     length, width = x.value.shape[-2:]
@@ -278,7 +278,7 @@ def _softmax(scores: Bounded) -> _Weights:
 
 
 def _average(weights: _Weights, values: Bounded) -> Bounded:
-    """sum_s a_s v_s. Errors of the scores count times |v - mean| only, since the weights still sum to one."""
+    """sum_s a_s v_s. Errors of the scores are multiplied by |v - mean| only, since the weights still sum to one."""
     mean = weights.value @ values.value  # (B, K, J, C)
     spread = np.abs(values.value[:, :, None] - mean[:, :, :, None])  # (B, K, J, S, C)
     from_scores = ((weights.value * weights.relative)[..., None, :] @ spread)[..., 0, :]
@@ -288,10 +288,10 @@ def _average(weights: _Weights, values: Bounded) -> Bounded:
 
 
 def _own_rounding(weights: Array, values: Bounded) -> Array:
-    """What adding up S weighted values, and S weights, may lose: (B, K, J, C).
+    """The rounding error of adding up S weighted values, and S weights: (B, K, J, C).
 
-    An addition is off by no more than the smaller of its terms, whatever the other. So weights below u / S^2, all of
-    which together are less than u / S, lose no more than themselves, and the additions of the others are what counts.
+    An addition loses at most the smaller of its terms. So weights below u / S^2, which together are less than u / S,
+    lose at most themselves, and only the additions of the others count.
     """
     S = weights.shape[-1]
     size = weights @ values.most
@@ -320,10 +320,10 @@ def _gated(arrays: _Arrays, n: Bounded, gates: Bounded) -> Bounded:
 
 
 def _sigma(sigma: Activation, z: Bounded) -> Bounded:
-    """sigma(z): its slope carries the error of z; its own evaluation is off by a few u of z sigma' and sigma.
+    """sigma(z): its slope carries the error of z; its own evaluation adds a few u of z sigma' and sigma.
 
     Eight of them. GELU needs the most: where 1 + erf(z / sqrt 2) cancels, the polynomial that oneDNN takes for erf in
-    float32 leaves 11 u in that sum, which makes 5.3 u |z| of the 9 u |z| that are granted (measured, torch 2.13).
+    float32 leaves 11 u in that sum, which makes 5.3 u |z|; 9 u |z| are allowed (measured, torch 2.13).
     """
     value = sigma.sigma(torch.from_numpy(z.value)).numpy()
     slope = sigma.slope_bound
@@ -333,7 +333,7 @@ def _sigma(sigma: Activation, z: Bounded) -> Bounded:
 
 
 def _precondition(arrays: _Arrays, heads: Bounded) -> Bounded:
-    """P g per head or hidden unit: (B, K or M, J, D), the same."""
+    """P g per head or hidden unit, of the shape of g: (B, K or M, J, D)."""
     config, w = arrays.case.layer_config, arrays.w
     if config.preconditioner.kind == "identity":
         return heads
@@ -403,7 +403,7 @@ def _elementwise_energy(arrays: _Arrays, x: Bounded) -> Bounded:
     at = torch.from_numpy(z.value)
     steep = 2 * z.most if config.activation == "relu2" else 2
     reach = np.abs(sigma.sigma(at).numpy()) + steep * z.error
-    # textbook primitives cancel terms of size (1 + |z|)^2, so that much roundoff is anybody's
+    # textbook primitives cancel terms of size (1 + |z|)^2, so right code may have that much roundoff
     cancelled = (1 + np.abs(z.value)) ** (3 if config.activation == "relu2" else 2)
     phi = z.of(sigma.primitive(at).numpy(), reach * z.error + x.gamma(16) * cancelled)
     return (gates * phi).sum(-1).scaled(-1.0)

@@ -1,4 +1,4 @@
-"""Evidence: what one example shows, as the two sides of an identity or inequality and the budget between them."""
+"""Evidence: what one example shows, as two sides of an identity or inequality with the error budget between them."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from cemverify.conformance.implementations.faults import Discard, WrongShape
 
 
 class Compared(StrEnum):
-    """What is compared, for programs: verdicts, causes and accepted violations hang on this, and on no text."""
+    """What is compared, as a key for programs: verdicts, causes and accepted violations depend on it, on no text."""
 
-    ANSWER = "answer"  # an answer and the right one, or that of another call; what a text without a key says
+    ANSWER = "answer"  # an answer and the right one, or another call's answer; the kind of a text without a key
     PRODUCT = "product"  # a derivative with respect to an array
-    KEPT = "kept"  # an array after a call and before it
-    CHANGED = "changed"  # whatever else a call changes
-    SETTING = "setting"  # a setting of the process, which a call keeps
+    KEPT = "kept"  # an array before and after a call
+    CHANGED = "changed"  # anything else that a call changes
+    SETTING = "setting"  # a setting of the process, which a call must keep
     REFUSED = "refused"  # bad input
-    DTYPE = "dtype"  # of an answer
-    FORM = "form"  # its kind of array, or its device
-    REPEATED = "repeated"  # a call and the same call again
-    EDITED = "edited"  # answers for edited and for new arrays
+    DTYPE = "dtype"  # the dtype of an answer
+    FORM = "form"  # the kind of array of an answer, or its device
+    REPEATED = "repeated"  # a call and the same call repeated
+    EDITED = "edited"  # answers for arrays edited in place and for new arrays
     LATER = "later"  # an answer before and after other calls
-    OVERWRITTEN = "overwritten"  # an answer, after an earlier one was written into
+    OVERWRITTEN = "overwritten"  # an answer after an earlier one was overwritten
     ENERGY = "energy"  # values of the energy
-    CURVATURE = "curvature"  # of the energy
-    SLOPE = "slope"  # of the energy along an update
+    CURVATURE = "curvature"  # the curvature of the energy
+    SLOPE = "slope"  # the slope of the energy along an update
     SPECTRUM = "spectrum"  # eigenvalues
     ROW_NORM = "row norm"  # the norm of each token's error
-    NORM = "norm"  # that of the whole error
-    OWN = "own"  # of a property that a user states
+    NORM = "norm"  # the norm of the whole error
+    OWN = "own"  # a property of the user's own
 
     def __call__(self, text: str, of: str = "") -> Claim:
-        """A claim of this kind, in words; `of` says which one, where there are several of the kind."""
+        """A claim of this kind, in words; `of` tells several of one kind apart."""
         return Claim(text, Key(self, of))
 
 
 class Key(NamedTuple):
-    """By which programs know a comparison, or a fault."""
+    """Identifies a comparison, or a fault, to programs."""
 
-    kind: str  # of `Compared`, or of a fault
+    kind: str  # a value of `Compared`, or a kind of fault
     of: str = ""  # which array, function or setting, where there are several
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Key(NamedTuple):
 
 
 class Claim(str):
-    """What a comparison claims: a text for people with its key."""
+    """What a comparison claims: a text for people, with a key for programs."""
 
     __slots__ = ("key",)
     key: Key
@@ -66,7 +66,7 @@ class Claim(str):
         claim.key = key
         return claim
 
-    def __reduce__(self) -> tuple[type[Claim], tuple[str, Key]]:  # its way between processes
+    def __reduce__(self) -> tuple[type[Claim], tuple[str, Key]]:  # how pickle sends it to another process
         return Claim, (str(self), self.key)
 
 
@@ -76,10 +76,10 @@ def key_of(claim: str) -> Key:
 
 
 def reworded(claim: str, text: str, of: str = "") -> Claim:
-    """A claim in another text, with the same key.
+    """The claim with another text and the same kind.
 
     Args:
-        of: what it is about, beside what the key names.
+        of: what it is about, in addition to what the key names.
     """
     key = key_of(claim)
     return Claim(text, Key(key.kind, ", ".join(filter(None, (key.of, of)))))
@@ -87,16 +87,16 @@ def reworded(claim: str, text: str, of: str = "") -> Claim:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The two sides of a claim, and how far apart they may be. There is none of nothing, nor of unlike shapes.
+    """The two sides of a claim, and how far apart they may be. The sides have one shape, and are not empty.
 
     Raises:
-        WrongShape: the sides are of different shapes. ValueError: a budget is negative, or of another shape.
-        Discard: there is nothing to compare, or a budget is infinite or NaN: too ill-conditioned a case to judge.
+        WrongShape: the sides differ in shape. ValueError: a budget is negative, or has another shape.
+        Discard: there is nothing to compare, or a budget is infinite or NaN: the case is too ill-conditioned.
     """
 
-    claim: str  # the claim about the two sides, in words; a `Claim` where there are several kinds of them
+    claim: str  # the claim about the two sides, in words; a `Claim` where its kind is not ANSWER
     got: Tensor  # the implementation's side
-    expected: Tensor  # the other. Same shape, at least one number
+    expected: Tensor  # the other side: same shape, at least one number
     budget: Tensor  # what roundoff may explain; broadcasts to that shape, at least 0, finite
     relation: Literal["equal", "at most"] = "equal"  # "equal", or "at most" for got <= expected
 
@@ -116,7 +116,7 @@ class Comparison:
 
     @property
     def key(self) -> Key:
-        """By which programs know it."""
+        """Identifies it to programs."""
         return key_of(self.claim)
 
     def margins(self) -> Tensor:
@@ -127,7 +127,7 @@ class Comparison:
 
     @cached_property
     def margin(self) -> float:
-        """The largest margin of all elements."""
+        """The largest of the margins."""
         return float(self.margins().max())
 
     def describe(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one example shows about a property. There is none without a comparison.
+    """What one example shows about a property: at least one comparison.
 
     Raises:
         Discard: there is no comparison.
@@ -158,8 +158,8 @@ class Evidence:
     comparisons: Sequence[Comparison]  # all of them must hold; at least one
     # whether the example could have exposed a wrong layer, because something moved beyond the budget
     telling: bool = True
-    case: Any = None  # the case as it was asked, if the check changed it (a safe step size, x = h)
-    # arrays that the check drew besides, which the layer was given too: a mask
+    case: Any = None  # the case that was actually asked, if the check changed it (a safe step size, x = h)
+    # further arrays that the check drew and gave to the layer, such as a mask
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -178,13 +178,13 @@ class Evidence:
 
 
 def together(evidences: Iterable[Evidence], telling: Callable[[Iterable[bool]], bool] = any) -> Evidence:
-    """One piece of evidence from several; it tells if any of them does, or `all`."""
+    """Several pieces of evidence as one. It is telling if any of them is, or all with `telling=all`."""
     several = list(evidences)
     return Evidence([c for one in several for c in one.comparisons], telling(one.telling for one in several))
 
 
 def moved(signal: Tensor, budget: Tensor) -> bool:
-    """Whether the signal is at least twice the budget somewhere, so that its absence would show."""
+    """Whether the signal exceeds twice the budget somewhere, so that its absence would show."""
     return bool((signal.abs() > 2 * budget).any())
 
 
@@ -195,6 +195,6 @@ def yes(claim: str, *, holds: bool) -> Comparison:
 
 
 def unchanged_but(changed: Sequence[str], claim: str) -> Comparison:
-    """The statement that a call changes nothing of some kind; what it changed all the same is told."""
+    """The statement that a call changes nothing of some kind; the text lists what it did change."""
     told = f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}"
     return yes(Compared.CHANGED(told), holds=not changed)

@@ -1,4 +1,4 @@
-"""The functions of an implementation: what each is asked, and what is right for it to answer."""
+"""The functions of an implementation: the question that each is asked, and its right answer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cemverify.conformance.questions.cases import Case, Layer
 class Function:
     """One function of an implementation."""
 
-    name: str  # of FUNCTIONS
-    layer: Layer  # of the cases that it is asked
+    name: str  # one of FUNCTIONS
+    layer: Layer  # the layer of the cases that it is asked about
 
     @property
     def is_energy(self) -> bool:
@@ -33,32 +33,32 @@ class Function:
         return self.name in ("block", "decode")
 
     def question(self, case: Case, dtype: torch.dtype) -> Case:
-        """The case in float64, on the numbers that the implementation sees in its dtype."""
+        """The case in float64, with numbers as the implementation sees them in its dtype."""
         case = replace(case, x=case.h) if self.starts_at_the_memory else case
         return case.to(dtype).to(torch.float64)
 
     def expected(self, case: Case) -> Tensor:
-        """The right answer: (B, J, D), or (B, J) of an energy."""
+        """The right answer: (B, J, D), or (B, J) for an energy."""
         return energies_at(case, case.x) if self.is_energy else golden(case)
 
     def tolerance(self, case: Case, dtype: torch.dtype) -> Tensor:
-        """How far roundoff may lead from it, of the same shape."""
+        """How far roundoff may move the answer: of the answer's shape."""
         return energy_budget(case, case.x, dtype) if self.is_energy else output_budget(case, dtype)
 
     def start(self, case: Case) -> Tensor:
-        """What the answer is without an update, of its shape: the state, or zeros of an energy."""
+        """The answer without any update: the state, or zeros for an energy."""
         return torch.zeros(case.x.shape[:2], dtype=case.x.dtype) if self.is_energy else case.x
 
     def shape(self, case: Case) -> torch.Size:
-        """The shape of the answer to a case: (B, J) of an energy, else (B, J, D)."""
+        """The shape of the answer to a case: (B, J) for an energy, otherwise (B, J, D)."""
         return case.x.shape[:2] if self.is_energy else case.x.shape
 
     def moved(self, expected: Tensor, case: Case, tolerance: Tensor) -> bool:
-        """Whether the right answer is another one than doing nothing gives."""
+        """Whether the right answer differs from that of a layer that does nothing."""
         return moved(expected - self.start(case), tolerance)
 
     def evidence(self, claim: str, answer: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
-        """An answer beside the right one; it tells if that is another one than doing nothing gives."""
+        """An answer compared with the right one; telling if the right one differs from doing nothing."""
         expected, tolerance = self.expected(case), self.tolerance(case, dtype)
         return Evidence.of(
             Comparison(claim, answer, expected, tolerance), telling=self.moved(expected, case, tolerance)

@@ -1,8 +1,8 @@
 """The golden answer: float64 autograd of the scalar energy, on the inputs after rounding.
 
-Only the *values* of the reference's energies are used, not their closed-form gradients. Preconditioners and norms are
-applied here as dense matrices and plain formulas. Two things are trusted: the energies, which `suites/cem` compares
-with plain loops, and the activations, whose primitives have sigma as their derivative by construction and are
+Only the *values* of the reference's energies are used, not their closed-form gradients. Here preconditioners and
+norms are dense matrices and plain formulas. Two things are trusted: the energies, which `suites/cem` compares
+with plain loops, and the activations, whose primitives have derivative sigma by construction and are
 compared with mpmath there.
 """
 
@@ -32,7 +32,7 @@ def golden(case: Case) -> Tensor:
 
 
 def reached(case: Case) -> Iterator[tuple[Case, Tensor]]:
-    """The states that a case goes through, from the first to the right answer, (B, J, D), each with its layer."""
+    """The states of a case from the first to the right answer, (B, J, D), each with its layer's case."""
     x = case.x
     if case.layer == "block":
         attention = case.part("attention")
@@ -48,7 +48,7 @@ def reached(case: Case) -> Iterator[tuple[Case, Tensor]]:
 
 
 def leaves_range(case: Case, dtype: torch.dtype) -> bool:
-    """Whether squares of what a right layer computes overflow in a dtype: of states, energies and pre-activations."""
+    """Whether squares of what a right layer computes overflow in a dtype: states, energies and pre-activations."""
     limit = math.sqrt(torch.finfo(dtype).max)
     for part, x in reached(case.to(torch.float64)):
         numbers = [x, energies_at(part, x)]
@@ -63,10 +63,10 @@ def products(case: Case, cotangent: Tensor, answer: Callable[[Case], Tensor] = g
     """Vector-Jacobian products of the golden answer, by differentiating autograd once more.
 
     Args:
-        cotangent: the vector, of the answer's shape. answer: the function to differentiate.
+        cotangent: the vector, which has the answer's shape. answer: the function to differentiate.
 
     Returns:
-        By name, one array of the same shape for h, every weight, and x if it is not the same array as h.
+        One array of the same shape by name, for h, every weight, and x if it is not the same array as h.
     """
     case = case.to(torch.float64)
     apart = {} if case.x is case.h else {"x": case.x}
@@ -87,7 +87,7 @@ def golden_update(case: Case, x: Tensor) -> Tensor:
     gradients = head_gradients(case, u) if case.layer_config.preconditioner.per_head else gradient(case, u)[:, None]
     if case.layer_config.norm == "folded":
         gradients = case.weights["gain"] * gradients
-    if case.layer_config.preconditioner.kind == "identity":  # whose matrix is large where D is
+    if case.layer_config.preconditioner.kind == "identity":  # saves a matrix that is large if D is
         return -case.layer_config.step_size * gradients.sum(1)
     P = preconditioner_matrix(case).expand(gradients.shape[1], -1, -1)  # (K, D, D)
     return -case.layer_config.step_size * torch.einsum("kde,bkje->bjd", P, gradients)
@@ -145,7 +145,7 @@ def preconditioner_matrix(case: Case) -> Tensor:
             S = S + cross
         else:
             norms = 2 * torch.linalg.matrix_norm(U) * torch.linalg.matrix_norm(V)
-            # min(1, 0.99 / norms); where the norms vanish the quotient has no derivative, though it is not the least
+            # min(1, 0.99 / norms), written so that it has a derivative where the norms vanish
             c = torch.where(norms > 0.99, 0.99 / norms.clamp(min=0.99), torch.ones_like(norms))
             S = S.sqrt() @ (torch.eye(config.dim, dtype=torch.float64) + c[..., None, None] * cross) @ S.sqrt()
     return S if S.dim() == 3 else S[None]
@@ -161,9 +161,9 @@ def norm_into(case: Case, x: Tensor) -> Tensor:
 
 def _autograd(energy: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
     """The gradient with respect to u (B, J, D) of a scalar (), or of each of several, (N,): (N, B, J, D)."""
-    with torch.enable_grad():  # whoever asks may have turned it off
+    with torch.enable_grad():  # the caller may have turned it off
         differentiated = u.requires_grad  # by `products`, for which the graph is kept
-        # a node of its own: the memory may be made of the very same tensor, and stays fixed
+        # a node of its own: the memory may be this same tensor, and must stay fixed
         u = u.clone() if differentiated else u.detach().requires_grad_()
         total = energy(u)
         each = torch.eye(len(total), dtype=torch.float64) if total.dim() else None

@@ -1,9 +1,9 @@
 """What roundoff may explain where there is no running bound: measured with much larger perturbations.
 
-Every operand is perturbed at random by a relative 2^-36, many times the roundoff of float64. To first order the
-effect is proportional, so the largest effect of a few trials, scaled down, is that of one rounding per operation. A
-sum of n products rounds n times, which the longest sum of the case accounts for. A factor of eight allows for other
-orders of evaluation.
+Every operand is perturbed at random by a relative 2^-36, many times the roundoff of float64. To first order, effects
+are proportional to perturbations. So the largest effect of a few trials, scaled down, is that of one rounding per
+operation. A sum of n products rounds n times, so the bound is multiplied by the length of the longest sum in the
+case. A factor of eight allows for other orders of evaluation.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def distances_between(moved: Mapping[str, Tensor], exact: Mapping[str, Tensor]) 
 def allowance(
     exact: Mapping[str, Tensor], trials: Sequence[Mapping[str, Tensor]], terms: Mapping[str, int], unit: float
 ) -> dict[str, Tensor]:
-    """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
+    """Estimated bounds, on the safe side, on the error of each array that an evaluation returns.
 
     Args:
-        exact: what it returns unperturbed. trials: how far its arrays moved in each; a further trial can only raise
-            the bounds, and without one they are the least. terms: of the longest sum that leads to each array.
+        exact: what it returns unperturbed. trials: how far its arrays moved in each. More trials can only raise the
+            bounds, which are smallest without any. terms: the length of the longest sum that leads to each array.
         unit: the unit roundoff of the arithmetic judged.
 
     Returns:
@@ -56,7 +56,7 @@ def allowance(
     scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
     worst = {name: torch.stack([torch.zeros_like(scale[name]), *(t[name] for t in trials)]).amax() for name in exact}
     factor = {name: _OTHER_ORDERS * terms[name] * unit / _SIZE for name in exact}
-    # a movement as large as the values themselves is not first order
+    # a movement above 1 % of the values is not first order
     return {
         name: torch.where(worst[name] > 0.01 * scale[name], torch.inf, factor[name] * worst[name])
         + _OTHER_ORDERS * unit * scale[name]
@@ -65,7 +65,7 @@ def allowance(
 
 
 def shaken(array: Tensor, generator: torch.Generator, size: float = _SIZE) -> Tensor:
-    """The array with every number perturbed by at most that part of it."""
+    """The array with every number perturbed by at most that fraction of it."""
     noise = torch.empty(array.shape, dtype=array.dtype)
     return array * noise.uniform_(1 - size, 1 + size, generator=generator)
 
@@ -73,11 +73,11 @@ def shaken(array: Tensor, generator: torch.Generator, size: float = _SIZE) -> Te
 class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Perturbs the operands of operations, except views of other arrays and in-place changes.
 
-    GELU is taken apart: 1 + erf(z) cancels far on the left, which a kernel that does it all in one hides.
+    GELU is split up: 1 + erf(z) cancels for very negative z, which a kernel that does it in one operation hides.
 
     Args:
-        size: by so much of their value, at most; many times the roundoff of the arithmetic. narrow: also those of
-            float32.
+        size: the largest relative perturbation; many times the roundoff of the arithmetic. narrow: also perturbs
+            float32 operands.
     """
 
     def __init__(self, generator: torch.Generator, size: float = _SIZE, *, narrow: bool = False) -> None:
@@ -87,7 +87,7 @@ class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Never compiled: without this torch wraps every operation in a function that makes sure of that."""
+        """Never compiled: without this, torch wraps every operation in a function that ensures it."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,7 +123,7 @@ def _gelu_backward(incoming: Tensor, z: Tensor, approximate: str = "none") -> Te
 
 
 _TANH, _CUBE = math.sqrt(2 / math.pi), 0.044715
-# torch's own decompositions import its compiler, which takes each process seconds
+# torch's own decompositions import its compiler, which takes seconds in each process
 _PARTS: Mapping[Any, Callable[..., Tensor]] = {
     torch.ops.aten.gelu.default: _gelu,
     torch.ops.aten.gelu_backward.default: _gelu_backward,

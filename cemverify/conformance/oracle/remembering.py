@@ -1,8 +1,8 @@
 """Keeps the oracle's answers for each case while a property or a repair runs.
 
 A repair asks a thousand edited implementations the same questions, and a property asks trivial implementations the
-questions that the real one answered rightly. The right answer to a question, and how exact an answer must be, stay
-the same meanwhile, and take longer to compute than the implementation's answer.
+questions that the real one answered rightly. The right answer to a question, and how exact an answer must be, do not
+change meanwhile, and take longer to compute than the implementation's answer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# where something is remembered, one: answers by function and the keys of its arguments; keys of living cases by id
+# at most one memory: answers by function and the keys of its arguments; keys of living cases by id
 _memories: list[tuple[dict[Any, Any], dict[int, Any]]] = []
 
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """What is asked meanwhile is computed once for each case; within another such block, that one remembers."""
+    """Within the block, each answer is computed once. A nested block shares the outer block's memory."""
     if _memories:
         yield
         return
@@ -42,9 +42,9 @@ def remembering() -> Iterator[None]:
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function of cases, arrays and plain values; within `remembering`, what it returned is returned again.
+    """Makes a function of cases, arrays and plain values return its earlier result again within `remembering`.
 
-    Nobody may change what it returns. Where autograd or a dispatch mode watches, it is computed.
+    Callers must not change the result. Where autograd or a dispatch mode watches, it is computed anew.
     """
 
     @wraps(function)
@@ -75,12 +75,12 @@ def _key(argument: Any) -> Any:
                 arrays = ((name, _key(array)) for name, array in argument.weights.items())
                 own = argument.config, argument.h is argument.x, _key(argument.x), _key(argument.h), *arrays
                 keys[id(argument)] = own
-                finalize(argument, keys.pop, id(argument))  # another case may get its id then
+                finalize(argument, keys.pop, id(argument))  # another case may get its id afterwards
             return keys[id(argument)]
         case Tensor():
-            # bfloat16 is none of NumPy's
+            # NumPy has no bfloat16
             array = argument.detach().float() if argument.dtype == torch.bfloat16 else argument.detach()
             digest = blake2b(array.numpy().tobytes(), digest_size=16).digest()
-            # products of arrays that lie otherwise in memory are rounded otherwise
+            # a product's rounding depends on how its arrays lie in memory
             return argument.dtype, argument.shape, argument.stride(), digest
     return argument

@@ -1,4 +1,4 @@
-"""Rivals: what a plausible mistake would compute. An example is telling only if the mistake would show in it."""
+"""Rivals: the results of plausible mistakes. An example is telling only if the mistake would show in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rival:
     change: Callable[[Case], Case] = field(repr=False)  # makes the rival case
 
     def shows(self, function: Function, case: Case, expected: Tensor, tolerance: Tensor) -> bool:
-        """Whether the rival's answer lies beyond the tolerance of what is expected."""
+        """Whether the rival's answer differs from the expected one by more than the tolerance."""
         return moved(function.expected(self.change(case)) - expected, tolerance)
 
 
