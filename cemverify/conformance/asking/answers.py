@@ -1,8 +1,8 @@
 """What an implementation returned, as plain arrays, before anything looks at it.
 
-A subclass of an array may answer every question about itself as it likes: its shape, its values, its conversions.
-So no method of the object is called. torch's and NumPy's own functions take the numbers out of it once, and
-everything afterwards sees what they took.
+A subclass of an array can answer any question about itself as it likes: its shape, its values, its conversions.
+So no method of the object is called. torch's and NumPy's own functions read its numbers once, and everything
+afterwards uses what they read.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cemverify.conformance.implementations.faults import Fault, NotAnArray, Wron
 
 
 def plain(returned: Any) -> Any:
-    """The array without its subclass; a lazy object as the array that it gives now. Whatever else, as it is.
+    """The array without its subclass; a lazy object as the array that it gives now; anything else unchanged.
 
-    Gradients still flow through a tensor. A JAX array stays one, and so does what stands for an array in a trace.
+    Gradients still flow through a tensor. JAX arrays are kept, and so are the tracers that stand for them.
     """
     kind = type(returned)  # `isinstance` believes an object that lies about its class
     if kind is Tensor or kind is np.ndarray:
@@ -43,10 +43,10 @@ def plain(returned: Any) -> Any:
 
 
 def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
-    """Whatever array of real numbers came back, as a float64 tensor on the CPU, of its own memory.
+    """Any array of real numbers that was returned, as a float64 tensor on the CPU, in memory of its own.
 
     Args:
-        shape: the one that is due, if one is; looked at before a copy of something huge is made.
+        shape: the expected shape, if there is one; checked before something huge is copied.
     """
     try:
         array = plain(returned)
@@ -58,7 +58,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
         if type(array) is not np.ndarray and not is_jax_array(array):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
         values = np.asarray(array)
-        if values.dtype.kind not in "fiub" and str(values.dtype) != "bfloat16":  # JAX's, which NumPy calls void
+        if values.dtype.kind not in "fiub" and str(values.dtype) != "bfloat16":  # JAX's, whose kind is void to NumPy
             raise NotAnArray(f"it returned an array of {values.dtype}")
         check_shape(values.shape, shape)
         return torch.from_numpy(np.array(values, dtype=np.float64))
@@ -69,12 +69,12 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
 
 
 def numbers_of(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The numbers of each array, which no later call changes."""
+    """The numbers of each array, copied so that no later call changes them."""
     return {name: as_tensor(array) for name, array in arrays.items()}
 
 
 def changed_of(arrays: Mapping[str, Any], before: Mapping[str, Tensor]) -> list[str]:
-    """The names of the arrays that no longer have the numbers that they had."""
+    """The names of the arrays whose numbers have changed."""
     return [name for name, array in arrays.items() if not torch.equal(as_tensor(array), before[name])]
 
 
@@ -84,6 +84,6 @@ def unlocked(arrays: Mapping[str, Any]) -> list[str]:
 
 
 def check_shape(shape: Sequence[int], expected: Sequence[int] | None) -> None:
-    """Refuses another shape than the one that is due."""
+    """Refuses any shape but the expected one."""
     if expected is not None and tuple(shape) != tuple(expected):
         raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(expected)}")

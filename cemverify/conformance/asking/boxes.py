@@ -1,6 +1,6 @@
-"""Asking an energy layer: named arrays in, named float64 arrays out, and the derivatives of what it states.
+"""Asking an energy layer: named arrays in, named float64 arrays out, and the derivatives of its energy.
 
-The gradient of the stated energy is taken by torch or JAX where the energy lets them, and by differences elsewhere.
+torch or JAX takes the gradient of the stated energy if the energy permits; otherwise differences are used.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
 SCALARS = ("energy", "Lagrangian")  # functions that return no array of the state's shape
-FORBIDDEN = 1e300  # stands for an infinite penalty
-_SHAPES = 2  # of questions, where every shape is compiled
-_MOST_MOVED = 2**9  # numbers of a state that are moved one by one, where an axis is long
-_NEAR = 4  # roundings by which a state may lie beside it
-_PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
+FORBIDDEN = 1e300  # stands in for an infinite penalty
+_SHAPES = 2  # number of shapes of questions, where every shape is compiled
+_MOST_MOVED = 2**9  # how many numbers of a state are moved one by one, where an axis is long
+_NEAR = 4  # how many roundings a state may be off its domain
+_PADDED = (128, 512)  # rows of a call, where every shape is compiled: spare rows cost less than another shape
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Box:
     """One energy layer, as its properties ask it."""
 
     caller: Caller  # makes the calls; its dtype is the layer's working dtype, where that is narrower
-    for_calls: bool = False  # whether arrays are made as the arguments of functions that `ArrayKind.called` calls
-    t: int = 0  # the step whose energy is asked, where each step has its own
+    for_calls: bool = False  # whether arrays are made as arguments for functions that `ArrayKind.called` calls
+    t: int = 0  # the step whose energy is asked for, if each step has its own
 
     @classmethod
     def of(cls, caller: Caller) -> Box:
-        """The layer of a caller, asked in its working dtype."""
+        """The layer of a caller, called in its working dtype."""
         layer = caller.subject
         assert isinstance(layer, EnergyLayer)
         narrow = layer.working_dtype == "float32" and caller.dtype == torch.float64
@@ -57,16 +57,16 @@ class Box:
 
     @property
     def compiled(self) -> Box:
-        """This box, asked for the arguments of compiled functions."""
+        """This box, making arguments for compiled functions."""
         return replace(self, for_calls=True)
 
     def at_step(self, t: int) -> Box:
-        """This box, asked for the energy of that step."""
+        """This box, asking for the energy of that step."""
         return replace(self, t=t)
 
     @property
     def form(self) -> Form:
-        """What questions to it look like."""
+        """The form of the questions that it takes."""
         return form_of(self.layer)
 
     @property
@@ -75,11 +75,11 @@ class Box:
         return torch.finfo(self.caller.dtype).eps
 
     def at(self, dtype: torch.dtype) -> Box:
-        """This box, asked in another dtype."""
+        """This box, calling in another dtype."""
         return replace(self, caller=self.caller.at(dtype))
 
     def rounded(self, q: Question) -> Question:
-        """The question in numbers of its dtype, and of the domain that is declared."""
+        """The question in numbers of its dtype, inside the declared domain."""
         q = q.each(self._narrowed)
         if not self.is_bounded:
             return q
@@ -87,7 +87,7 @@ class Box:
         return replace(q, x=x, memory=memory).each(self._narrowed)
 
     def _narrowed(self, array: Tensor) -> Tensor:
-        """The float64 array in numbers of its dtype."""
+        """The float64 array, rounded to numbers of its dtype."""
         return array.to(self.caller.dtype).to(torch.float64)
 
     @property
@@ -96,7 +96,7 @@ class Box:
         return self.layer.domain is not None or bool(self.layer.ranges)
 
     def sampled(self, q: Question) -> Question:
-        """The question with the arrays that the layer's samplers draw, of the same shapes, by its seed."""
+        """The question with arrays that the layer's samplers draw, of the same shapes, by its seed."""
         draw = self.layer.draw
         if not draw:
             return q
@@ -105,9 +105,9 @@ class Box:
         return replace(q, x={**q.x, **x}, memory={**q.memory, **memory})
 
     def near_ends(self, q: Question) -> Question:
-        """The question with numbers almost at the ends of intervals, by its seed, in every other one.
+        """The question with some numbers almost at the ends of intervals, for every other seed.
 
-        What a sampler draws stays as it draws it, and so do all numbers where a loop in NumPy is differenced.
+        Arrays from a sampler stay as they are, and so do all numbers where a NumPy loop is differenced.
         """
         if q.seed % 2 or self.layer.arrays == "numpy" or not self.is_bounded:
             return q
@@ -120,11 +120,11 @@ class Box:
         return replace(q, x=moved(q.x), memory=moved(q.memory)).each(self._narrowed)
 
     def asked(self, q: Question) -> Question:
-        """The question as the layer is asked it: of what its samplers draw, in its dtype and its domain."""
+        """The question as the layer gets it: with its samplers' arrays, in its dtype and its domain."""
         return self.rounded(self.sampled(q))
 
     def anew(self, q: Question) -> Question:
-        """The question with these arrays drawn once more: a change of their numbers leads out of what is drawn."""
+        """The question with the samplers' arrays drawn again: merely changed numbers might never be drawn."""
         return replace(self.sampled(replace(q, seed=q.seed + 1)), seed=q.seed)
 
     @experiment(lambda arguments: shapes(arguments.like), of="sampler")
@@ -139,7 +139,7 @@ class Box:
     # --- the domain ----------------------------------------------------------------------------------
 
     def nearest(self, x: Named) -> Arrays:
-        """The allowed state nearest to x; x itself, to the last bit, where it differs from that by roundoff."""
+        """The allowed state nearest to x, or exactly x if it differs from that by roundoff only."""
         return self._within(x, 1.0)
 
     def reached(self, x: Named, memory: Named) -> Arrays:
@@ -147,7 +147,7 @@ class Box:
         return self.mapped(x, memory) if self.layer.domain is None else self.nearest(x)
 
     def along(self, x: Named, v: Named) -> Arrays:
-        """What of v leads along the domain at a state x: arrays of the state's shapes."""
+        """The part of v that leads along the domain at a state x: arrays of the state's shapes."""
         if self.layer.domain is None:
             return dict(v)
         x = self.nearest(x)
@@ -156,7 +156,7 @@ class Box:
         return self._each_along(self.layer.domains, x, v)
 
     def along_all(self, q: Question, v: Named) -> Arrays:
-        """What leads along their domains of directions of some arrays of state and memory, by name."""
+        """The parts of directions that lead along the domains of some arrays of state and memory, by name."""
         of_state = self.along(q.x, {name: v.get(name, torch.zeros_like(a)) for name, a in q.x.items()})
         ranges = {name: domain for name, domain in self.layer.ranges.items() if name in v}
         return {**self._each_along(ranges, q.memory, v), **{name: a for name, a in of_state.items() if name in v}}
@@ -171,17 +171,17 @@ class Box:
         return ways
 
     def _within(self, x: Named, share: float) -> Arrays:
-        """The nearest state of a domain shrunk to that share."""
+        """The nearest state of the domain, shrunk to that share."""
         if callable(self.layer.domain):
             return self._or_as_they_are(x, self._within_a_function(None, x, share), share)
         return self._each_within(self.layer.domains, x, share)
 
     def _memory_within(self, memory: Named, share: float) -> Arrays:
-        """The nearest memory of its domains shrunk to that share."""
+        """The nearest memory of its domains, shrunk to that share."""
         return self._each_within(self.layer.ranges, memory, share)
 
     def allowed(self, parameters: Named) -> Arrays:
-        """The nearest values of parameters that their domains allow."""
+        """The allowed values nearest to these parameters."""
         ranges = self.layer.ranges
         return {name: within(ranges[name], a, APART) if name in ranges else a for name, a in parameters.items()}
 
@@ -199,14 +199,14 @@ class Box:
         return allowed
 
     def _or_as_they_are(self, arrays: Named, nearest: Named, share: float) -> Arrays:
-        """The nearest arrays, but those rows that differ from them by roundoff as they are."""
-        roundings = 1 if share == INSIDE else _NEAR  # in low precision more of them lead out of a narrow domain
+        """The nearest arrays, but rows that differ from them by roundoff only are kept."""
+        roundings = 1 if share == INSIDE else _NEAR  # in low precision, more lead out of a narrow domain
         near = ((flat(nearest) - flat(arrays)).abs() <= roundings * self.eps * (1 + flat(arrays).abs())).all(1)
         return {name: torch.where(like_the_state(near, a), arrays[name], a) for name, a in nearest.items()}
 
     @experiment(lambda arguments: shapes(arguments.arrays), calls=2, of="domain")
     def _within_a_function(self, name: str | None, arrays: Named, share: float) -> Arrays:
-        """By the function of one array, or of the whole state without a name."""
+        """By the function of one array's domain, or, without a name, of the whole state's."""
 
         def project(at: Tensor) -> Tensor:  # (B, n)
             own = self.pack(shaped(at, arrays), "State")
@@ -232,12 +232,12 @@ class Box:
 
     @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
     def of_reference(self, q: Question, mask: Tensor | None, inside: bool = False) -> Arrays:
-        """x' - x by the stated reference."""
+        """x' - x as the stated reference computes it."""
         return self.referring().displacement(q, mask, inside=inside)
 
     @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
     def of_loop(self, q: Question, other: str, inside: bool = False) -> Arrays:
-        """The answer of a loop that differs from the declared one in one thing; of that itself for an empty name."""
+        """The answer of a loop that differs from the declared one in one thing; of the latter for an empty name."""
         loop = self.layer.others[other] if other else self.referring().layer.update
         return replace(self, caller=replace(self.caller, subject=replace(self.layer, update=loop))).answer(
             q, inside=inside
@@ -251,8 +251,8 @@ class Box:
     def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True, inside: bool = False) -> Arrays:
         """What the update returns: a difference or the next state.
 
-        JAX compiles it once for each shape: without, it compiles each operation. Few shapes are asked for: rows are
-        added, and left out of the answer.
+        JAX compiles it once per shape; otherwise it would compile each operation. To keep shapes few, rows are added,
+        and dropped from the answer.
 
         Args:
             padded: whether rows may be added. inside: as for `own`.
@@ -264,7 +264,7 @@ class Box:
         return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
-        """What the update returns, as each row by itself would get it: alone it has all of a mean over the batch."""
+        """What the update would return for each row alone, when a mean over the batch is all its own."""
         answer, share = self.answer(q), self.share(q.batch)
         start = (
             q.x if self.layer.step.returns == "next state" else {name: torch.zeros_like(a) for name, a in q.x.items()}
@@ -278,7 +278,7 @@ class Box:
         return {name: array - x[name] for name, array in answer.items()}
 
     def update_on(self, state: Any, memory: Any, noise: Any = None, mask: Any = None) -> Any:
-        """The update function on arrays of its own kind, unread."""
+        """The update function on arrays of its own kind; the result is not read."""
         arguments, named = _arguments(state, memory, noise, mask)
         return self.layer.update(*arguments, **named)
 
@@ -289,10 +289,10 @@ class Box:
             return self.read(self.caller.kind.called(self.layer.update, arguments, named), q.x)
 
     def own(self, q: Question, mask: Tensor | None = None, *, inside: bool = False) -> tuple[Any, Any, Any, Any]:
-        """State, memory, noise and mask in the layer's own kind of array; None for what it does not take.
+        """State, memory, noise and mask in the layer's own kind of array; None for those that it does not take.
 
         Args:
-            inside: whether the arrays lie in their domains already; several questions that are stacked must.
+            inside: whether the arrays are known to lie in their domains; necessary for stacked questions.
         """
         noise = self.pack(q.noise, "Noise") if q.noise else None
         if self.layer.step.noise and noise is None:
@@ -306,11 +306,11 @@ class Box:
         )
 
     def pack(self, named: Named, kind: str) -> Any:
-        """One array as such, several as a named tuple."""
+        """One array as itself, several as a named tuple."""
         return packed({name: self.array_of(name, array) for name, array in named.items()}, kind)
 
     def array_of(self, name: str, tensor: Tensor) -> Any:
-        """A fresh array for one of that name: of integers, where the layer declares them."""
+        """A fresh array for the one of that name: of integers, if the layer declares so."""
         return self.array(tensor.round().long() if name in self.layer.whole else tensor)
 
     def array(self, tensor: Tensor) -> Any:
@@ -329,8 +329,8 @@ class Box:
 
     @experiment(lambda arguments: shapes({**arguments.q.x, **arguments.q.memory}), finite=False)
     def left_behind(self, q: Question) -> Arrays:
-        """State and memory as an update leaves them, by name: other numbers where it edits an argument in place."""
-        state, memory, noise, _ = self.own(q, inside=True)  # another nearest state is no edit
+        """State and memory as an update leaves them, by name: changed where it edits an argument in place."""
+        state, memory, noise, _ = self.own(q, inside=True)  # moving into the domain is no edit
         with self.caller.guarded():
             self.update_on(state, memory, noise)
             return self.read(state, q.x) | (self.read(memory, q.memory) if q.memory else {})
@@ -338,9 +338,9 @@ class Box:
     # --- every function of the declaration -------------------------------------------------------------
 
     def functions(self, q: Question) -> dict[str, Question]:
-        """What each declared function is asked where the layer is asked q, by the function's name.
+        """The question that each declared function gets when the layer is asked q, by the function's name.
 
-        The energy is asked at g = G(x). Of a step with a function for P, that function gets the state's numbers.
+        The energy is asked at g = G(x). A function for P gets the state's numbers as the gradient.
         """
         layer, of_state = self.layer, replace(q, memory={}, noise={})
         questions = {"update": q}
@@ -356,7 +356,7 @@ class Box:
         return questions | {name: asked[name] for name, function in further.items() if callable(function)}
 
     def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
-        """A function of that name on arrays of its own kind, unread."""
+        """A function of that name on arrays of its own kind; the result is not read."""
         layer = self.layer
         if name == "update":
             return self.update_on(state, memory, noise, mask)
@@ -372,13 +372,13 @@ class Box:
         return functions[name]()
 
     def read_of(self, name: str, returned: Any, like: Named) -> Arrays:
-        """What a function of that name returned: arrays as those of the state, or the values of a scalar."""
+        """What a function of that name returned: arrays shaped as those of the state, or the values of a scalar."""
         return {name: as_tensor(returned)} if name in SCALARS else self.read(returned, like)
 
     # --- the energy ------------------------------------------------------------------------------------
 
     def mapped(self, x: Named, memory: Named) -> Arrays:
-        """What the state map makes of x: g = G(x); of a domain, the nearest state within."""
+        """The result of the state map: g = G(x). With a domain instead, the nearest state inside."""
         if self.layer.state_map is not None:
             return self._state_map(x, memory if "state map" in self.layer.reads_memory else {})
         if self.layer.lagrangian is not None:
@@ -413,7 +413,7 @@ class Box:
         return values if self.layer.stated.per == "batch" else values[:B]
 
     def energy_shape(self, g: Named) -> torch.Size:
-        """Of what the energy returns, as it is declared."""
+        """The shape of what the energy returns, as declared."""
         if self.layer.stated.per == "token":
             return self._tokens_of(g)
         return torch.Size(() if self.layer.stated.per == "batch" else next(iter(g.values())).shape[:1])
@@ -431,10 +431,10 @@ class Box:
         return values
 
     def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None, copies: int = 1) -> Tensor:
-        """The energy that is descended, of each batch row: (B,).
+        """The energy that is descended, for each batch row: (B,).
 
         Args:
-            copies: how often the rows of a batch are there, one after the other.
+            copies: how many copies of the batch follow one another.
         """
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
@@ -447,9 +447,9 @@ class Box:
         return torch.stack(rows) * self.share(B // copies)
 
     def whole_energies(self, x: Named, memory: Named) -> Tensor:
-        """The whole energy of each row as a function of the state x: (B,).
+        """The whole energy of each row, as a function of the state x: (B,).
 
-        E(G(x), m), and x.g - L(x) beside it where the neurons have their own term.
+        E(G(x), m), plus x.g - L(x) where the neurons have their own term, plus the penalty of a proximal step.
         """
         g = self.reached(x, memory)
         total = self.row_energies(g, memory)
@@ -472,9 +472,9 @@ class Box:
             return as_tensor(self.caller.kind.called(self.layer.lagrangian, (state,)))
 
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
-        """dE/dg of the energy that is descended, memory fixed, and where from: "autograd" or "differences".
+        """dE/dg of the energy that is descended, memory fixed, and its origin: "autograd" or "differences".
 
-        Where a domain is declared, it is the gradient along it.
+        If a domain is declared, it is the gradient along it.
         """
         if "autograd" not in self.layer.not_offered:
             g = self.nearest(g)
@@ -505,11 +505,11 @@ class Box:
         return self.differences(total, g)
 
     def _differences_of_tokens(self, g: Named, memory: Named, mask: Tensor | None) -> tuple[Arrays, Tensor]:
-        """Of each token's energy by its own state, all tokens moved at once: arrays, (B,)."""
+        """The gradient of each token's energy in its own state, with all tokens moved at once: arrays, (B,)."""
         ((name, at),) = g.items()
         batch = at.shape[:2]  # (B, J)
 
-        def own(tokens: Named, rows: int) -> Tensor:  # of rows B J tokens, each as a row of its own
+        def own(tokens: Named, rows: int) -> Tensor:  # of rows B J tokens, each as a row by itself
             held = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in memory.items()}
             states = {name: tokens[name].reshape(-1, *at.shape[1:])}
             own_mask = None if mask is None else mask.repeat(rows, 1)
@@ -519,14 +519,14 @@ class Box:
         return {name: gradient[name].reshape(at.shape)}, bound.reshape(batch).amax(1)
 
     def differences(self, function: Callable[[Named, int], Tensor], x: Named) -> tuple[Arrays, Tensor]:
-        """The gradient of a function of the state with one value per row, by extrapolated central differences.
+        """The gradient of a function of the state that has one value per row, by extrapolated central differences.
 
         Args:
             function: (states of rows * B rows, rows) -> (rows * B,).
         """
         at, eps = flat(x), self.eps
         size = 1 + at.abs().amax(1) + function(x, 1).abs()  # (B,)
-        # too wide a step is all truncation, too narrow all roundoff
+        # too wide a step gives mostly truncation, too narrow mostly roundoff
         step = eps**0.2 * (1 + float(at.abs().max())) / 4
         noise = 8 * (16 + at.shape[1]) * eps * size
 
@@ -534,7 +534,7 @@ class Box:
             return function(shaped(states, x), states.shape[0] // at.shape[0])
 
         value, bound = jacobian(flattened, at, step, noise)
-        if self.caller.dtype != torch.float64:  # whose steps are so wide that a norm's epsilon lies between
+        if self.caller.dtype != torch.float64:  # a norm's epsilon may lie within its wide steps
             nearer, closer = jacobian(flattened, at, step / 2, torch.zeros_like(noise))
             most = torch.stack((bound / 2, 24 / step * noise, nearer.abs().flatten(1).amax(1) / 10)).amax(0)
             if bool((closer > most).any()):
@@ -542,7 +542,7 @@ class Box:
         return shaped(value[:, 0], x), bound
 
     def _derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
-        """The gradient in the state of a function of own arrays: by autograd, or by differences."""
+        """The gradient, in the state, of a function that takes the layer's arrays: by autograd, or by differences."""
         if self.caller.kind.differentiable:
             gradient = self._autograd(function, x, 1.0)
             if gradient is not None:
@@ -556,7 +556,7 @@ class Box:
         return self.differences(rows, x)[0]
 
     def _autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
-        """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
+        """The gradient of factor times the sum of a function's values; None if no gradient flows through it."""
         if self.caller.kind is JAX:
             with self.caller.guarded():
                 gradient = self.read(JAX.gradient_at(function, (self.compiled.pack(x, "State"),)), x)
@@ -573,7 +573,7 @@ class Box:
     # --- P -----------------------------------------------------------------------------------------------
 
     def preconditioned(self, gradient: Named, x: Named, memory: Named) -> Arrays:
-        """P, at the state x, times a gradient, for a P that is given."""
+        """P, at the state x, times a gradient; the gradient itself if no P is given."""
         P = self.layer.step.preconditioner
         if P is None:
             return dict(gradient)
@@ -592,7 +592,7 @@ class Box:
     # --- the size of a step, and the map that ends it ----------------------------------------------------
 
     def step_sizes(self, t: int, x: Named, memory: Named) -> Mapping[str, Tensor | float]:
-        """eta of step t at a state: a number, or one for each number of the state."""
+        """eta of step t at a state: one number, or one for each number of the state."""
         if self.layer.step.varying is None:
             return dict.fromkeys(x, self.layer.step.sizes[t])
         return self._varying_sizes(x, memory)
@@ -613,7 +613,7 @@ class Box:
             return self.read(proximal_at(self.layer, own, eta, held), v)
 
     def penalties(self, x: Named, memory: Named) -> Tensor:
-        """The penalty R(x) of each row, (B,); a number beyond all others for a state that it forbids."""
+        """The penalty R(x) of each row, (B,); a number larger than all others for a forbidden state."""
         values = self._penalties(x, memory if "penalty" in self.layer.reads_memory else {})
         return values.reshape(len(values), -1).sum(1)
 
@@ -636,14 +636,14 @@ class Box:
         return {name: factor * array[:B] for name, array in gradient.items()}
 
     def _padded(self, batch: int) -> list[int]:
-        """Rows to ask instead of so many: the last one is repeated."""
+        """The rows to ask for instead of this many: the last one is repeated."""
         return [min(i, batch - 1) for i in range(next((n for n in _PADDED if n >= batch), batch))]
 
     # --- inside ------------------------------------------------------------------------------------------
 
     @property
     def energy_function(self) -> Callable[..., Any]:
-        """The energy, or that of the step which is asked."""
+        """The energy, or that of step t."""
         assert self.layer.energy is not None
         return _at_step(self.layer.energy, t=self.t) if self.layer.step.own_energies else self.layer.energy
 
@@ -651,7 +651,7 @@ class Box:
         return self.energy_function(*((state,) if second is None else (state, second)), **mask)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
-        """The energy's second argument: the memory, or the present state held fixed."""
+        """The energy's second argument: the memory, or the present state, held fixed."""
         if self.layer.reads_itself:
             return self.pack(memory if isinstance(memory, Fixed) else g, "Memory")
         return self._memory_of(memory)
@@ -664,12 +664,12 @@ class Box:
         return float(self._tokens_of(g)[1]) if summed else 1.0
 
     def share(self, B: int) -> float:
-        """The share of a row's own energy in what is descended: one B-th of a mean over the batch."""
+        """The weight of a row's own energy in what is descended: 1/B if that is a mean over the batch."""
         stated = self.layer.stated
         return 1 / B if "batch" in stated.mean_over and stated.step_of == "mean" else 1.0
 
     def batch_factor(self, g: Named) -> float:
-        """What the sum of the energy's values is multiplied by to give the energy that is descended."""
+        """The factor that turns the sum of the energy's values into the energy that is descended."""
         B = next(iter(g.values())).shape[0]
         return self._mean_factor(g) * (B * self.share(B) if "batch" in self.layer.stated.mean_over else 1)
 
@@ -682,7 +682,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Anywhere(Box):
-    """The layer as if it had no domain, for experiments on where an error begins: no verdict rests on its answers."""
+    """The layer as if it had no domain, to locate where an error begins: no verdict depends on its answers."""
 
     @property
     def layer(self) -> EnergyLayer:
@@ -690,7 +690,7 @@ class Anywhere(Box):
 
 
 def _arguments(state: Any, memory: Any, noise: Any, mask: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Of an update or an energy, without what it does not take."""
+    """Arguments of an update or an energy, without those that it does not take."""
     named = {"noise": noise, "mask": mask}
     return (state,) if memory is None else (state, memory), {k: a for k, a in named.items() if a is not None}
 
@@ -724,13 +724,13 @@ class Fixed(dict[str, Tensor]):
 
 
 def _rows_of(rows: list[int], g: Named, memory: Named) -> tuple[Named, Named]:
-    """Some rows of states and of a memory, which is held if it was."""
+    """Some rows of states and of a memory, which stays `Fixed` if it was."""
     wide, of = ({name: array[rows] for name, array in part.items()} for part in (g, memory))
     return wide, Fixed(of) if isinstance(memory, Fixed) else of
 
 
 def form_of(layer: EnergyLayer) -> Form:
-    """What questions to a layer look like."""
+    """The form of the questions that a layer takes."""
     state: Mapping[str, Shape] = layer.state
     form = Form(state, layer.memories, layer.shortest, layer.step.noise > 0, zeros=layer.zeros)
     if ARRAY_KINDS[layer.arrays].compiles:
@@ -740,24 +740,24 @@ def form_of(layer: EnergyLayer) -> Form:
 
 
 def tokens_move_at_once(layer: EnergyLayer) -> bool:
-    """Whether differences of an energy may move all tokens at once: each has an energy that reads no other's state.
+    """Whether differences of an energy may move all tokens at once: no token's energy reads another's state.
 
-    Where autograd gives the gradient, differences are there to tell whether it is right, and trust nothing.
+    Where autograd gives the gradient, differences are there to check it, and must not rely on the declaration.
     """
     apart = layer.stated.per == "token" and not layer.coupled and "autograd" in layer.not_offered
     return apart and [shape[:1] for shape in layer.state.values()] == [(TOKENS,)]
 
 
-_at_step = cache(partial)  # the same function each time, as JAX compiles each once
+_at_step = cache(partial)  # the same function each time, because JAX compiles each once
 
 
 def flat(named: Named) -> Tensor:
     """All coordinates of each batch row: (B, n)."""
-    return torch.cat([array.reshape(len(array), -1) for array in named.values()], 1)  # a number a row has one axis
+    return torch.cat([array.reshape(len(array), -1) for array in named.values()], 1)  # one number per row is one axis
 
 
 def plus(a: Named, b: Named) -> Arrays:
-    """Their sums, by the names of the second."""
+    """Their sums, for the names of the second."""
     return {name: a[name] + b[name] for name in b}
 
 
@@ -772,6 +772,6 @@ def shaped(coordinates: Tensor, like: Named) -> Arrays:
 
 
 def widened(q: Question, part: str) -> Question:
-    """The question with arrays of one part, "x" or "memory", twice as wide as the others: most layers refuse it."""
+    """The question with arrays of one part, "x" or "memory", doubled in width: most layers refuse it."""
     wide: dict[str, Any] = {part: {name: torch.cat((a, a), -1) for name, a in getattr(q, part).items()}}
     return replace(q, **wide)

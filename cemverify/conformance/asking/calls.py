@@ -41,14 +41,14 @@ from cemverify.conformance.questions.cases import Case
 class Caller:
     """Calls one implementation."""
 
-    subject: Subject  # the implementation; without its functions, if another process holds them
+    subject: Subject  # the implementation; without its functions if another process holds them
     dtype: torch.dtype = torch.float64  # arrays are rounded to it
-    device: str = "cpu"  # of torch arrays
+    device: str = "cpu"  # the device of torch arrays
     # the process that makes the calls; None if this one does
     layer_process: LayerProcess | None = field(default=None, repr=False)
-    # where the names of settings are added that a call left changed; None if nobody asks
+    # collects the names of settings that a call left changed; None if nobody asks
     noticed: list[str] | None = field(default=None, repr=False, compare=False)
-    # gives the context that calls are made in, where the lines that run are recorded
+    # gives the context in which calls are made, which records the lines that run
     watching: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False, compare=False)
 
     @property
@@ -64,7 +64,7 @@ class Caller:
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The ids of those that take part in a call: this one, and the one that holds the functions."""
+        """The ids of the processes that take part in a call: this one, and the one that holds the functions."""
         return (os.getpid(),) if self.layer_process is None else self.layer_process.processes
 
     def at(self, dtype: torch.dtype) -> Caller:
@@ -84,11 +84,11 @@ class Caller:
         return self.answer(f"{case.layer}_energy", case)
 
     def answer(self, name: str, case: Case) -> Tensor:
-        """What the function of that name answers: (B, J) of an energy, else (B, J, D); float64 on the CPU."""
+        """The answer of the function of that name: (B, J) for an energy, otherwise (B, J, D); float64 on the CPU."""
         return answered(self, name, case, self.shape(name, case))
 
     def shape(self, name: str, case: Case) -> torch.Size:
-        """Of what the function of that name answers."""
+        """The shape of that answer."""
         whole = case.h.shape if name in ("block", "decode") else case.x.shape
         return whole[:2] if name.endswith("_energy") else whole
 
@@ -103,13 +103,13 @@ class Caller:
             return call()
 
     def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any], config: Any = None) -> Any:
-        """Calls a function with given arrays, and with this copy of the configuration if one is given."""
+        """Calls a function with given arrays, and with this copy of the configuration, if given."""
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         with self.guarded():
             return self.functions[name](*arguments, copy.deepcopy(case.config) if config is None else config)
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
-        """x, h and the weights, in any order, as arrays of the implementation's kind, in memory of their own."""
+        """x, h and the weights as arrays of the implementation's kind, in memory of their own."""
         names = sorted(case.weights, key=lambda name: name.split(".")[-1]) if case.turn(2) else case.weights
         return self.array(case.x), self.array(case.h), {name: self.array(case.weights[name]) for name in names}
 
@@ -123,7 +123,7 @@ class Caller:
         """Calls one function on fresh copies of the case."""
         x, h, weights = self.arguments(case)
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
-        config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
+        config = copy.deepcopy(case.config)  # frozen, but an implementation can get around that
 
         def call() -> Any:
             answer = self.functions[name](*arguments, config)
@@ -149,7 +149,7 @@ class Caller:
             raise
         except BaseException as error:
             if ran_out(error):
-                traceback.clear_frames(error.__traceback__)  # which hold what filled it
+                traceback.clear_frames(error.__traceback__)  # the frames hold what filled the memory
                 raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
             if isinstance(error, Misnamed):
                 misnamed = Raised(f"names= or free= does not fit the module: {error}")
@@ -160,7 +160,7 @@ class Caller:
             raise Raised.by(error, advice(error, self.dtype, torch.get_default_dtype())) from error
         finally:
             if os.getpid() != own:
-                os._exit(0)  # a fork of the implementation's that came back from the call
+                os._exit(0)  # this is a process that the implementation forked, and that returned from the call
             changed = before.restore()
             if self.noticed is not None:
                 self.noticed.extend(changed)
@@ -168,10 +168,10 @@ class Caller:
 
 @experiment(lambda arguments: arguments.shape)
 def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
-    """What the function of that name answers, float64 on the CPU."""
+    """The answer of the function of that name, float64 on the CPU."""
     call = caller.bound(name, case)
     with caller.guarded():
-        return as_tensor(call(), shape)  # reading the array may be what hangs
+        return as_tensor(call(), shape)  # reading the array may be the part that hangs
 
 
 @experiment(
@@ -181,15 +181,15 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
     calls=2,
 )
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
-    """What the function of that name answers to so many first tokens of each row, for one length after the other."""
+    """The answers of the function of that name to the first tokens of each row, for each length in turn."""
     return [caller.answer(name, case.beginning(length)) for length in lengths]
 
 
 @experiment(lambda arguments: [case.h.shape for case in arguments.cases], calls=4)
 def prefilled(caller: Caller, cases: list[Case], cuts: list[int]) -> list[Tensor]:
-    """Rows that are cut at these places, a piece of each in turn: (B, J, D) for each case.
+    """Output for rows that are cut at these places and fed piece by piece, taking turns: (B, J, D) for each case.
 
-    A piece gets the cache that the piece before it left.
+    Each piece gets the cache that the previous piece of its row left.
     """
     caches: list[Any] = [None] * len(cases)
     rows: list[list[Tensor]] = [[] for _ in cases]
@@ -213,7 +213,7 @@ def traced_anew(caller: Caller) -> None:  # noqa: ARG001 - it says in which proc
 
 
 def quiet() -> warnings.catch_warnings[None]:
-    """Within, warnings are not shown: compilers and vmap warn about their own speed, which is no fault of a layer."""
+    """Within, no warnings are shown: compilers and vmap warn about their own speed, which is no fault of a layer."""
     return warnings.catch_warnings(action="ignore")
 
 

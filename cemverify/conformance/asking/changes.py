@@ -1,4 +1,4 @@
-"""What calls change of the process: made as usual, where settings have other values, and in other circumstances."""
+"""What calls change in the process: made as usual, with other settings, and in other circumstances."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def changes_of(
     more: Sequence[Callable[[], Any]] = (),
     refused: Sequence[Callable[[], Any]] = (),
 ) -> tuple[list[str], list[str]]:
-    """The settings that calls changed, and the libraries whose random generator they seeded.
+    """The settings that calls changed, and the libraries whose random generators they seeded.
 
-    The first call and the refused ones are also made where settings have other values, since one that sets what is
-    set already changes nothing. With torch the first is made under autocast, and with JAX without 64-bit arrays, too.
-    There settings are compared inside, since leaving puts them back.
+    The first call and the refused ones are also made with other settings, since setting what is already set changes
+    nothing. The first is also made under autocast (torch) or without 64-bit arrays (JAX).
+    There settings are compared inside, since leaving the context restores them.
 
     Args:
-        caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.
-        more: calls in other circumstances. refused: calls with arguments that do not fit. What these and the call
-            under autocast raise is not judged here.
+        caller: makes the calls, with `Caller.noticed` set. calls: made as usual; each must answer.
+        more: calls in other circumstances. refused: calls with arguments that do not fit. Exceptions from these and
+            under autocast are not judged here.
     """
     noticed = caller.noticed
     assert noticed is not None
@@ -48,7 +48,7 @@ def changes_of(
     with caller.guarded():
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with at_other_values():
-            _watched(caller.guarded()(calls[0]), noticed)  # within, so that an exception is read in these settings
+            _watched(caller.guarded()(calls[0]), noticed)  # so that an exception is read in these settings
             for call in refused:
                 _watched(_tolerated(call), noticed)
     if caller.kind.name == "torch":
@@ -56,7 +56,7 @@ def changes_of(
             _watched(_tolerated(caller.guarded()(calls[0])), noticed)
     if caller.kind is JAX:
         with JAX.narrow(), warnings.catch_warnings(action="ignore"):
-            _watched(_tolerated(calls[0], Exception), noticed)  # its arrays are wider than JAX takes them there
+            _watched(_tolerated(calls[0], Exception), noticed)  # its arrays are wider than JAX takes here
     for call in (*more, *refused):
         _watched(_tolerated(call), noticed)
     return noticed, seeded
@@ -71,9 +71,9 @@ def _tolerated(call: Callable[[], Any], errors: type[Exception] = Fault) -> Call
 
 
 def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
-    """What calls come to; adds the names of the settings that they change, and sets these back.
+    """The result of calls; adds the names of the settings that they change, and restores these.
 
-    What modules change that are imported meanwhile is not the calls' doing: then these are made again.
+    Modules that are imported meanwhile may change settings, which is not the calls' doing: then they are repeated.
     """
     loaded, already, before = len(sys.modules), len(noticed), ProcessState.now()
     made = make()
@@ -86,19 +86,19 @@ def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
 
 
 def states_of(caller: Caller) -> AbstractContextManager[Callable[[], list[str]]]:
-    """A context in which modules are in eval mode; it gives what tells what calls change of them, as phrases."""
+    """A context in which modules are in eval mode. It gives a function that lists what calls changed in them."""
     functions = [function for _, function in functions_of(caller.subject)]
     parameters = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
     return in_eval_mode(functions, parameters) if caller.kind is TORCH else nullcontext(list)
 
 
 def held(config: Any) -> dict[str, Any]:
-    """Every attribute of a configuration, also those that somebody hung on it."""
+    """Every attribute of a configuration, including any that was attached later."""
     return {name: held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
 
 
 def form_of(array: Any) -> dict[str, Any]:
-    """What an array has beside its numbers."""
+    """The properties of an array other than its numbers."""
     if isinstance(array, Tensor):
         return {
             "shape": tuple(array.shape),

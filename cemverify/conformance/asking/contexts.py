@@ -1,4 +1,4 @@
-"""A call in a context: after another call, with its arguments laid out otherwise, in a mode, or mapped over."""
+"""A call in a context: after another call, with another memory layout of its arguments, in a mode, or mapped over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 
 def halved(case: Case) -> Case:
-    """The case with every number halved, and x read backwards, so that all of them change."""
+    """The case with every number halved and x reversed, so that all of them change."""
     weights = {name: w / 2 for name, w in case.weights.items()}
     h = case.h / 2
     return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
@@ -42,10 +42,10 @@ def halved(case: Case) -> Case:
 def answered_in(
     caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
 ) -> tuple[list[Tensor], list[str]]:
-    """What the function of that name answers in a context that records nothing; mapped, for `mapped_cases`.
+    """The answers of the function of that name in a context without gradients; for a mapped call, to `mapped_cases`.
 
     Returns:
-        The answers, and the names of the arrays whose numbers the call changed, or that it made writeable.
+        The answers, and the names of the arrays whose numbers the call changed, or that it made writable.
     """
     _come_before(caller, name, case, context)
     if context.mode == "mapped":
@@ -64,7 +64,7 @@ def answered_in(
 def products_in(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
 ) -> Products:
-    """What `products` returns of a call in a context, where some arguments record gradients."""
+    """What `products` returns for a call in a context, where some arguments record gradients."""
     _come_before(caller, name, case, context)
     arrays = _laid_out(caller, case, name, context.arrays)
     return products_at(caller, case, cotangent, name, arrays, recorded, context.between)
@@ -72,9 +72,9 @@ def products_in(
 
 @experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases), compiles=True)
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
-    """What the layer of the cases answers, compiled once for all of them, which have one shape.
+    """The layer's answers to cases of one shape, compiled once for all of them.
 
-    What is traced depends on the dtype, and may go wrong in each; what becomes of the trace does not.
+    The trace depends on the dtype, and may go wrong in each; lowering it does not, so only float64 is lowered.
     """
     first, answers = cases[0], list[Tensor]()
     with caller.guarded(), quiet():
@@ -87,7 +87,7 @@ def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
 
 
 def mapped_cases(caller: Caller, case: Case, name: str) -> list[Case]:
-    """The two questions that a mapped call asks: the case, and another in the arguments that are mapped over."""
+    """The two questions of a mapped call: the case, and one that differs in the arguments that are mapped over."""
     other, axes = halved(case), mapped_arguments(caller, case, name)
     weights = {key: other.weights[key] if key in axes else weight for key, weight in case.weights.items()}
     h = other.h if "h" in axes else case.h
@@ -96,9 +96,9 @@ def mapped_cases(caller: Caller, case: Case, name: str) -> list[Case]:
 
 
 def mapped_arguments(caller: Caller, case: Case, name: str) -> frozenset[str]:
-    """The arguments that are mapped over: states, weights, some weights or all, which changes from case to case.
+    """The arguments that are mapped over: states, weights, or some of each, changing from case to case.
 
-    Where each choice is compiled there are fewer.
+    There are fewer choices where each is compiled.
     """
     weights, states = list(case.weights), [key for key in arguments_of(case, name) if key in ("x", "h")]
     subsets = ([*states, *weights], states, weights, weights[::2], states[:1], [states[-1], *weights[1::2]])
@@ -111,7 +111,7 @@ def _mapped(
 ) -> tuple[list[Tensor], list[str]]:
     axes = mapped_arguments(caller, case, name)
     one, other = (arguments_of(one_case, name) for one_case in mapped_cases(caller, case, name))
-    # The axis that is mapped over is the first of some arrays, and another of others.
+    # the mapped axis is the first in some arrays, and another in others
     turn = 0 if caller.kind.compiles else case.turn(5)
     along = {key: (turn + place) % (one[key].dim() + 1) if key in axes else None for place, key in enumerate(one)}
     stacked = {
@@ -133,13 +133,13 @@ def _laid_out(caller: Caller, case: Case, name: str, how: str) -> Arrays:
 
 
 def arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
-    """The same numbers; arrays of a kind that cannot lie so stay as they are."""
+    """The same numbers in another layout; arrays whose kind cannot have it are unchanged."""
     if how == USUAL or how not in layouts(caller.kind):
         return arrays
     if how == "in one storage":
         return in_one_storage(arrays)
     if how == READ_ONLY:
-        arrays = {name: array.copy() for name, array in arrays.items()}  # which have data of their own
+        arrays = {name: array.copy() for name, array in arrays.items()}  # so that they own their data
         for array in arrays.values():
             array.setflags(write=False)
         return arrays
@@ -157,7 +157,7 @@ MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def come_before(caller: Caller, before: str, call: Callable[[], Any], train: Callable[[], Any]) -> None:
-    """Makes the call that comes before, or trains: what it does itself is not judged here."""
+    """Makes the earlier call, or trains: what happens in it is not judged here."""
     with suppress(Fault):
         if before == "after training":
             train()
@@ -185,12 +185,12 @@ def _come_before(caller: Caller, name: str, case: Case, context: Context) -> Non
 
 
 def refused(case: Case) -> Case:
-    """The case with a weight twice as wide, which no function takes."""
+    """The case with a weight twice as wide, which every function should refuse."""
     first = next(iter(case.weights))
     return replace(case, weights={**case.weights, first: torch.cat((case.weights[first], case.weights[first]), -1)})
 
 
 def in_a_thread(call: Callable[[], Made]) -> Made:
-    """What a call in a thread of its own returns; what it raises there is raised here."""
+    """The result of a call in a thread of its own; its exceptions are raised here."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(call).result()

@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of an implementation, by torch's or JAX's differentiation."""
+"""Vector-Jacobian products of an implementation, by differentiation in torch or JAX."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Products = tuple[Tensor, dict[str, Tensor], list[str]]
 
 
 def product_shapes(arguments: Any) -> Any:
-    """What an experiment that returns `Products` owes: its shapes, as `experiment` describes them."""
+    """The shapes that an experiment must return as `Products`, in the form that `experiment` describes."""
     return arguments.cotangent.shape, shapes(arguments_of(arguments.case, arguments.name, arguments.recorded)), None
 
 
 @experiment(product_shapes)
 def products(caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None) -> Products:
-    """Calls a function with gradients recorded; returns its output and the products with the cotangent.
+    """Calls a function that records gradients; returns its output and the products with the cotangent.
 
     Args:
-        cotangent: of the output's shape: (B, J, D), or (B, J) for an energy.
-        recorded: the arrays that record gradients, by name; the others are constants, as frozen weights are. None
+        cotangent: it has the output's shape: (B, J, D), or (B, J) for an energy.
+        recorded: the names of the arrays that record gradients; the others are constants, as frozen weights are. None
             for all of them.
 
     Returns:
-        The output; the products by name, as `arguments_of` has the arrays, zeros if no gradient arrives; and the
+        The output; the products by name, for the arrays of `arguments_of`, zero where no gradient arrives; and the
         names of the arrays whose numbers the call changed.
     """
     arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
@@ -54,10 +54,10 @@ def products_at(
     recorded: Sequence[str] | None,
     between: str = USUAL,
 ) -> Products:
-    """What `products` returns, at given arrays, within an experiment.
+    """What `products` returns for given arrays, within an experiment.
 
     Args:
-        between: one of BETWEEN. Derivatives of functions, as JAX's, have nothing that could come between.
+        between: one of BETWEEN. For derivatives of functions, as in JAX, nothing can come between.
     """
     leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
     vector = incoming_to(caller, case)[1](caller.array(cotangent))
@@ -65,7 +65,7 @@ def products_at(
     with torch.enable_grad(), caller.guarded():
         before = numbers_of(arrays)
         if between == SECOND_STEP:
-            # pulls back at other numbers, and then puts these into the same arrays, as an optimiser does
+            # pulls back at other numbers, then restores the numbers in the same arrays, as an optimiser does
             training.scale(0.5)
             training.pull()
             training.scale(2.0)
@@ -79,7 +79,7 @@ def products_at(
 
 
 def incoming_to(caller: Caller, case: Case) -> tuple[str, Callable[[Any], Any]]:
-    """How the vector lies that is pulled back, as `views.incoming` has it; JAX' arrays have no layout."""
+    """The memory layout of the vector that is pulled back, as in `views.incoming`; JAX arrays have none."""
     return incoming(case.turn(2**16) if caller.kind is TORCH else 0)
 
 
@@ -95,7 +95,7 @@ class _Training:
     vector: Any
 
     def pull(self, between: Callable[[_Training], Any] | None = None, *, twice: bool = False) -> tuple[Any, Arrays]:
-        """The answer, and the products, those of a second time through its graph; `between` comes another call."""
+        """The answer and the products, those of a second pass through the graph if `twice`; `between` runs before."""
         function = of_named_arrays(self.caller, self.name, self.case)
         return self.caller.kind.pulled(
             lambda arrays: function({**self.arrays, **arrays}),
@@ -106,7 +106,7 @@ class _Training:
         )
 
     def answer_another(self, *, other_options: bool = False) -> Any:
-        """The answer to other numbers, which nobody pulls back, as two uses in one graph make."""
+        """The answer to other numbers, never pulled back, as when one graph uses the layer twice."""
         config = otherwise(self.case.config, self.caller.subject.not_offered) if other_options else self.case.config
         function = of_named_arrays(self.caller, self.name, replace(self.case, config=config))
         halves = {key: (array.detach() / 2).requires_grad_() for key, array in self.leaves.items()}
@@ -128,11 +128,11 @@ _BETWEEN: Mapping[str, Callable[[_Training], Any]] = {
 
 
 def of_named_arrays(caller: Caller, name: str, case: Case) -> Callable[[dict[str, Any]], Any]:
-    """A function of the implementation as one of its arrays by name, as `arguments_of` has them."""
+    """A function of the implementation as one function of its arrays by name, as in `arguments_of`."""
     function, config = caller.functions[name], copy.deepcopy(case.config)
 
     def of_arrays(arrays: dict[str, Any]) -> Any:
-        # x is h itself where the case has one array for both
+        # x is h itself if the case has one array for both
         states = [arrays["h"]] if name in ("block", "decode") else [arrays.get("x", arrays["h"]), arrays["h"]]
         return function(*states, {weight: arrays[weight] for weight in case.weights}, config)
 
@@ -140,10 +140,10 @@ def of_named_arrays(caller: Caller, name: str, case: Case) -> Callable[[dict[str
 
 
 def arguments_of(case: Case, name: str, chosen: Sequence[str] | None = None) -> dict[str, Tensor]:
-    """What a function is given, by name: x, unless it takes none or x is h itself, h and every weight.
+    """The arguments of a function by name: x (unless it takes none, or x is h itself), h and every weight.
 
     Args:
-        chosen: the names that are wanted; None for all.
+        chosen: the names to return; None for all.
     """
     apart = {} if case.x is case.h or name in ("block", "decode") else {"x": case.x}
     arrays = {**apart, "h": case.h, **case.weights}

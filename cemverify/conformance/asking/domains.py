@@ -1,9 +1,9 @@
-"""The states for which an energy layer is defined: the nearest of them, and what leads along them.
+"""The states for which an energy layer is defined: the nearest one, and the directions along them.
 
-Questions stay away from a boundary, where there may be no derivative and half of a difference is outside. Of a convex
-set S with a centre c they are of c + r (S - c), r < 1, whose nearest state is that of c + (x - c) / r, brought back.
-Of an interval, what was drawn beyond an end is mirrored there, so that questions lie all over it.
-A set that does not hold the mean of its states is not convex: a state from outside goes in as far as it was out.
+Questions stay away from a boundary, where there may be no derivative and half of a difference is outside. For a
+convex set S with centre c they lie in c + r (S - c), r < 1. There the nearest state is that of c + (x - c) / r,
+scaled back. In an interval, numbers drawn beyond an end are mirrored at it, so that questions fill it.
+A set that does not hold the mean of its states is not convex: a state from outside is moved in as far as it was out.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
 
-INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
-# Where nothing is differenced, this share of the numbers lies so near an end of an interval that is two long; not of
-# an end that is farther out than other numbers are.
+INSIDE, APART = 7 / 8, 15 / 16  # shares of a domain: for questions, and for differences and changes
+# Where nothing is differenced, _AT_ENDS of the numbers lie _NEAR from an end of an interval of length two, but not
+# from an end farther out than _FAR, which other numbers do not reach.
 _AT_ENDS, _NEAR, _FAR = 1 / 8, 2.0**-10, 16.0
 _INTERVALS: Mapping[str, tuple[float, float]] = {"box": (-1.0, 1.0), "positive": (0.0, math.inf)}
-_WIDTH = 2.0**-10  # of differences of a projection
-_DRAWN = 32  # states whose mean is inside of a convex domain
+_WIDTH = 2.0**-10  # the width of differences of a projection
+_DRAWN = 32  # how many states are averaged to find the inside of a convex domain
 _DIGITS = 997.0
 _GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval evenly
 
 
 def within(domain: Any, x: Tensor, share: float) -> Tensor:
-    """The nearest array of a domain shrunk to that share; of questions, what lies beyond an end is mirrored at it."""
+    """The nearest array of a domain shrunk to that share; in questions, what is beyond an end is mirrored at it."""
     if isinstance(domain, tuple) and len(domain) == 3:
         low, high = domain[1:]
-        # what is drawn is taken modulo their number, numbers between two of them by their digits
+        # integers are taken modulo their number; other numbers are spread by their digits
         drawn = torch.where(x == x.floor(), x - low, (_DIGITS * x).remainder(1) * (high - low + 1)).floor()
         return low + drawn.remainder(high - low + 1) if share == INSIDE else x.round().clamp(low, high)
     if domain == "sphere":
@@ -41,13 +41,13 @@ def within(domain: Any, x: Tensor, share: float) -> Tensor:
     if domain == "simplex":
         middle = 1 / x.shape[-1]
         x = middle + (x - middle) / share
-        # the nearest one is x - t, cut off at zero, whose sum is 1
+        # the nearest one is x - t, cut off at zero, where t makes the sum 1
         falling = x.sort(-1, descending=True).values
         t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
         last = (falling > t).sum(-1, keepdim=True) - 1
         return middle + share * ((x - t.gather(-1, last)).clamp(min=0) - middle)
     low, high = _INTERVALS[domain] if isinstance(domain, str) else domain
-    off = (1 - share) * min(1.0, (high - low) / 2)  # where one end is infinite, as in an interval of length two
+    off = (1 - share) * min(1.0, (high - low) / 2)  # one that is infinite is treated as an interval of length two
     low, high = low + off, high - off
     if share != INSIDE:
         return x.clamp(low, high)
@@ -55,7 +55,7 @@ def within(domain: Any, x: Tensor, share: float) -> Tensor:
 
 
 def near_ends(domain: Any, x: Tensor, generator: torch.Generator) -> Tensor:
-    """The array with some of its numbers almost at the ends of the interval; of other domains as it is."""
+    """The array with some numbers almost at the ends of the interval; unchanged for other domains."""
     interval = _INTERVALS.get(domain) if isinstance(domain, str) else domain
     if not (isinstance(interval, tuple) and len(interval) == 2):
         return x
@@ -68,7 +68,7 @@ def near_ends(domain: Any, x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _mirrored(x: Tensor, low: float, high: float) -> Tensor:
-    """Numbers of an interval, each as far from an end as x is, to and fro between two."""
+    """Each number as far inside an end as x is beyond it, reflected between two ends as often as needed."""
     if math.isinf(high):
         return low + (x - low).abs()
     if math.isinf(low):
@@ -78,12 +78,12 @@ def _mirrored(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: float, eps: float) -> Tensor:
-    """The same for a domain of which there is only a function that gives the nearest state: (B, n).
+    """`within` for a domain that is only known by a function that gives the nearest state: (B, n).
 
     Args:
-        eps: of the dtype in which that function computes.
+        eps: that of the dtype in which the function computes.
     """
-    # each number has its own, so that the middle of a row's first tokens is that of the row
+    # drawn coordinate by coordinate, so that a row's first tokens have the same middle as in the row
     drawn = torch.randn((x.shape[1], _DRAWN), generator=torch.Generator().manual_seed(0), dtype=x.dtype).mT
 
     def allowed(at: Tensor) -> Tensor:  # some states, such as the zero of a sphere, have no nearest one
@@ -93,13 +93,13 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
     if share == 1:
         return allowed(x)
     middle = project(drawn).mean(0, keepdim=True)
-    middle = project(middle + drawn).mean(0, keepdim=True)  # the first lies at the edge of a domain far from zero
+    middle = project(middle + drawn).mean(0, keepdim=True)  # the first is at the edge of a domain far from zero
     start = allowed(x)
     if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share) + 2 * eps * (1 + middle.abs())).all()):
         inside = middle + share * (allowed(middle + (x - middle) / share) - middle)
         if share != INSIDE:
             return inside
-        # what lay outside comes to lie anywhere on the way to the middle, and not all of it at the edge
+        # spreads what lay outside over the way to the middle, so that not all of it is at the edge
         outside = (start - x).abs()
         way = share * (_GOLDEN * outside.sum(1, keepdim=True)).frac()
         is_inside = (outside <= 4 * eps * (1 + x.abs())).all(1, keepdim=True)
@@ -108,7 +108,7 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
 
 
 def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:
-    """What of v leads along the domain at a state x of it, of arrays of any kind: how the nearest state moves."""
+    """The part of v that leads along the domain at its state x, in any kind of array: how the nearest state moves."""
     match domain:
         case None | (_, _):
             return v

@@ -1,14 +1,14 @@
-"""Experiments: the part of a check that needs the implementation, performed in the process that holds it.
+"""Experiments: the parts of a check that need the implementation, run in the process that holds it.
 
-A check asks, and compares the answers. Only the asking needs the implementation, so only the asking happens in its
+A check asks, and compares the answers. Only the asking needs the implementation, so only the asking runs in its
 process. An experiment is a function at the top of a module, or a method of a box. It takes a `Caller` (or a box
 around one) and plain data, makes its calls, and returns plain data of the type that its signature declares.
 
 In the process of the implementation an experiment is an ordinary call. Otherwise its name and its arguments travel to
-the other process, and its result travels back. There is no reason to trust that result, so it is checked here, and
-nowhere else: it has to be of the declared type, its arrays of the shapes that are due and finite, on the CPU, in
-float64. Whatever is not is a fault of the implementation. An experiment that returns arrays cannot be declared
-without the shapes that are due. Where there is no answer to compare, it raises a `Fault`.
+the other process, and its result travels back. That result cannot be trusted, so it is checked here, and
+nowhere else: it must have the declared type, and its arrays must have the expected shapes, be finite, on the CPU, and
+float64. Anything else is a fault of the implementation. An experiment that returns arrays must declare
+their expected shapes. Where there is no answer to compare, it raises a `Fault`.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ EXPERIMENTS: dict[str, Callable[..., Any]] = {}
 
 
 def experiment_of(name: str) -> Callable[..., Any]:
-    """The experiment of that name, whose module is imported if need be."""
+    """The experiment of that name; its module is imported if necessary."""
     import_module(name.partition(":")[0])
     return EXPERIMENTS[name]
 
 
 class Lost(BaseException):
-    """The implementation's process hangs or is gone. No `except Exception` on the way may catch this.
+    """The implementation's process hangs or has died. No `except Exception` on the way may catch this.
 
     Attributes:
-        fault: why it is gone.
+        fault: why it was lost.
     """
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
         self.fault = fault
-        self.raised = False  # whether an experiment has ended by it, which says what was called
+        self.raised = False  # whether an experiment has raised it, and said what was called
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """How long an experiment may take: as long as so many calls, and some seconds more."""
+    """How long an experiment may take: the time of a number of calls, plus some seconds."""
 
     calls: int = 1
     grace: float = 0.0
 
     def seconds(self, timeout: float) -> float:
-        """The time, where a call may take so long."""
+        """The time, if one call may take `timeout` seconds."""
         return self.calls * timeout + self.grace
 
 
@@ -73,10 +73,10 @@ class LayerProcess(Protocol):
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The ids of this process and of that one."""
+        """The ids of this process and of the other one."""
 
     def asking(self, question: Any) -> None:
-        """A property is about to ask this question."""
+        """Announces that a property is about to ask this question."""
 
     def perform(
         self,
@@ -95,7 +95,7 @@ class LayerProcess(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """The shape that is due where only the first axis is known: it has `batch` entries, the others are free."""
+    """The expected shape if only the first axis is known: it has `batch` entries, the others are free."""
 
     batch: int
 
@@ -114,10 +114,10 @@ def experiment(
     """Marks an experiment; its first argument is a caller, or a box around one.
 
     Args:
-        expected: from the experiment's arguments, as attributes, to what its result looks like, in the result's own
-            form: a `torch.Size` or `Rows` in the place of an array, None in the place of what may be anything of its
-            type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
-        calls: the time of so many it may take; 2 of one that makes several. compiles: whether it also compiles, which
+        expected: maps the experiment's arguments, as attributes, to the form of its result: a `torch.Size` or `Rows`
+            for each array, None for what may be anything of its type.
+        finite: whether NaN and infinity in it are a fault here, rather than compared by the check.
+        calls: how many calls' time it may take; 2 if it makes several. compiles: whether it also compiles, which
             unrolls loops.
         of: the function of an energy layer that it calls, which its faults name; else its argument `name`, if any.
     """
@@ -177,10 +177,10 @@ def _holds_arrays(kind: Any) -> bool:
 
 
 def check(value: Any, expected: Any, *, finite: bool = True) -> None:
-    """Refuses arrays of other names, shapes or numbers than those that are due.
+    """Refuses arrays with other names, shapes or numbers than expected.
 
     Args:
-        expected: as `experiment` describes it. finite: whether numbers have to be finite.
+        expected: as for `experiment`. finite: whether numbers must be finite.
     """
     match expected:
         case None:
@@ -209,7 +209,7 @@ def check(value: Any, expected: Any, *, finite: bool = True) -> None:
 
 
 def conforms(value: Any, kind: Any) -> bool:
-    """Whether a value that came from another process is of a declared type; tensors are float64, lists are tuples."""
+    """Whether a value from another process has a declared type; tensors are float64, and lists arrive as tuples."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return any(conforms(value, one) for one in inside)

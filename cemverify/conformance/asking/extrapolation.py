@@ -4,11 +4,11 @@ With w(h) = (f(x + h v) - f(x - h v)) / 2h, the value is Richardson's (4 w(h/2) 
 the safe side:
 
     truncation    4 |w(h) - w(h/2)|, the largest of a row. Where f is smooth, the extrapolated value is closer to the
-                  truth than the two are to each other; of a row, since at one entry the leading term may vanish; four
-                  times, since where the second derivative jumps it is an estimate and no bound.
-    roundoff      of values that are off by at most e, w(h) is off by e / h, so (4 * 2 + 1) e / 3h = 3 e / h; twice
-                  that, since e is known at x and the values are taken near it.
-    kinks         where the slope jumps, w(h) and w(h/2) may agree and still be the mean of two slopes. There
+                  truth than the two are to each other. The largest of a row, since at one entry the leading term may
+                  vanish; four times, since where the second derivative jumps this is an estimate and no bound.
+    roundoff      if values are off by at most e, w(h) is off by e / h, so the value by (4 * 2 + 1) e / 3h = 3 e / h;
+                  twice that, since e is known at x, and the values are taken near it.
+    kinks         where the slope jumps, w(h) and w(h/2) may agree and both be the mean of two slopes. There
                   b(h) = (f(x + h v) - 2 f(x) + f(x - h v)) / h is the jump, for every h; elsewhere 2 b(h/2) = b(h) up
                   to h^3. So |2 b(h/2) - b(h)| is added, less the 20 e / h that roundoff may account for.
 """
@@ -44,7 +44,7 @@ def jacobian(function: Callable[[Tensor], Tensor], at: Tensor, step: float, nois
     """All first derivatives of a function of rows.
 
     Args:
-        function: (rows * B, n) -> (rows * B, ...), each row by itself; the B rows of `at` follow each other, moved.
+        function: (rows * B, n) -> (rows * B, ...), each row by itself; it gets moved copies of `at`, B rows each.
         at: (B, n). step, noise: as for `extrapolated`.
 
     Returns:

@@ -1,9 +1,9 @@
-"""A call during which another thread makes one: the two are made to interleave, the same way every time.
+"""A call during which another thread makes one: the two interleave, in the same way every time.
 
-The first call runs up to one of its lines of Python. There it waits until the second, in another thread, has come to
-one of its own; then the first runs to its end, and the second after it. So each goes on with whatever the other left
-behind. Which lines these are depends on the question alone, and differs from question to question: a call has few
-lines at which state that is shared does harm. Where the implementation makes one wait for the other, as with a lock,
+The first call runs up to one of its lines of Python. There it waits until the second, in another thread, has reached
+one of its own. Then the first runs to its end, and the second after it. So each goes on with any state that the other
+left behind. The two lines depend on the question alone, and differ between questions, because few lines of a call are
+ones at which shared state does harm. If the implementation makes one call wait for the other, as a lock does,
 the first does not wait for long.
 """
 
@@ -25,7 +25,7 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.questions.cases import Case
 
 _PATIENCE = 0.2  # seconds to wait for a call that may itself be waiting
-_PLACES = 3  # how many lines of the first call the second begins at, one in each third
+_PLACES = 3  # lines of the first call at which the second begins, one in each third
 _TURNS = 64
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
@@ -34,10 +34,10 @@ _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 def answered_while_another_runs(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[list[Tensor], list[Tensor], bool]:
-    """The answers to the first question and to the other one, and whether the other always began during the first."""
+    """The answers to the two questions, and whether the second call always began during the first."""
     interrupted, meanwhile, always = [], [], True
     with caller.guarded():
-        # counted again, since the first call of a configuration may do more
+        # counted twice, since the first call of a configuration may run more lines
         lines = [[_count(caller.bound(name, one)) for _ in range(2)][1] for one in (case, other)]
         turn = case.turn(_TURNS)
         for i in range(_PLACES):
@@ -56,7 +56,7 @@ class _Pair:
     """Two calls that interleave.
 
     Attributes:
-        answer, error: of the second call. began: whether it began before the first one ended.
+        answer, error: what the second call came to. began: whether it began before the first one ended.
     """
 
     def __init__(self, second: Callable[[], Any], at: int, stops: int) -> None:
@@ -64,7 +64,7 @@ class _Pair:
         self.answer: Any = None
         self.error: BaseException | None = None
         self.began = False
-        self._intra_op_threads = torch.get_num_threads()  # another thread would sum with those the process began with
+        self._intra_op_threads = torch.get_num_threads()  # a new thread has those the process began with
         self._stopped, self._first_ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run_second, daemon=True)
 
@@ -74,14 +74,14 @@ class _Pair:
             return _traced(first, self.at, self._start_second)
         finally:
             self._first_ended.set()
-            if self._thread.ident is None:  # the first call was shorter than before
+            if self._thread.ident is None:  # the first call ran fewer lines than before
                 self._thread.start()
             self._thread.join()
 
     def _start_second(self) -> None:
         self._thread.start()
         self.began = True
-        self._stopped.wait(_PATIENCE)  # or it waits for the first, as an implementation with a lock may make it
+        self._stopped.wait(_PATIENCE)  # the second may be waiting for the first, if the implementation has a lock
 
     def _run_second(self) -> None:
         torch.set_num_threads(self._intra_op_threads)
@@ -105,9 +105,9 @@ def _count(call: Callable[[], Any]) -> int:
 
 
 def _traced(call: Callable[[], Any], at: int | None, then: Callable[[], object]) -> Any:
-    """The answer of a call that does something before its line of that number, or before each line.
+    """The answer of a call that runs `then` before the line of that number, or before every line.
 
-    Those of array libraries are left out: compilers run millions.
+    Lines of array libraries do not count: compilers run millions.
     """
     lines, loaded = 0, (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
     libraries = tuple(os.path.join(os.path.dirname(str(m.__file__)), "") for m in loaded if m is not None)

@@ -1,4 +1,4 @@
-"""The values of an energy layer's parameters: what they are, and others that it is asked with for a while."""
+"""The values of an energy layer's parameters, and how to call it with others for a while."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from cemverify.conformance.questions.black_boxes import Named, Question
 
 @experiment(lambda arguments: shapes(own_parameters(arguments.box)))
 def parameters_of(box: Box) -> Arrays:
-    """The values of the parameters, under one name of each: tied ones have several."""
+    """The values of the parameters, under one name each: tied ones have several."""
     return {name: p.detach().cpu().to(torch.float64) for name, p in own_parameters(box).items()}
 
 
 @experiment(lambda arguments: shapes(arguments.q.x))
 def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
-    """The displacement where some parameters have other values."""
+    """The displacement with other values of some parameters."""
     with set_to(box, values):
         return box.displacement(q)
 
 
 def own_parameters(box: Box) -> Arrays:
-    """The parameters, under one name of each."""
+    """The parameters, under one name each."""
     first = {id(p): name for name, p in reversed(list(box.layer.parameters.items()))}
     return {name: p for name, p in box.layer.parameters.items() if first[id(p)] == name}
 
 
 @contextmanager
 def set_to(box: Box, values: Named, *, counted: bool = True) -> Iterator[None]:
-    """Within, parameters have these values; they are set in place, as an optimiser does.
+    """Within, parameters have these values; they are set in place, as an optimiser does it.
 
     Args:
-        counted: whether torch's counters of versions tell of it; where `.data` is written, they do not.
+        counted: whether torch's version counters record the change; writing to `.data` does not.
     """
     before = {name: box.layer.parameters[name].detach().clone() for name in values}
     try:
@@ -54,6 +54,6 @@ def _copy(box: Box, values: Named, *, counted: bool) -> None:
 
 
 def some_of(values: Named, q: Question, most: int) -> list[str]:
-    """At most so many names, from the one on which the question's seed falls."""
+    """At most `most` names, in order, beginning with one that the question's seed selects."""
     names, first = sorted(values), q.seed % len(values)
     return [*names[first:], *names[:first]][:most]

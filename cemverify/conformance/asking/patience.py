@@ -1,4 +1,4 @@
-"""Rows that are so long that they would be taken for a hang are refused before they are asked."""
+"""Refuses, before asking them, rows so long that a call would be taken for a hang."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.questions.cases import Case
 from cemverify.processes.time_limits import CoreBudget
 
-Answer = Callable[[Caller, Case], Any]  # what is asked of a case
+Answer = Callable[[Caller, Case], Any]  # calls the layer on a case
 
-SHORT = 128  # tokens of a row that is asked whatever it takes
-_PATIENCE = 3  # seconds of one call
+SHORT = 128  # rows of up to this many tokens are always asked
+_PATIENCE = 3  # seconds for one call
 _LOOKS = 3
-_TICK = 1e-4  # seconds that any call takes: its threads together may have waited for a core for longer than it took
+_TICK = 1e-4  # least seconds of a call: its threads together may have waited for a core for longer than it took
 
 
 def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
-    """Refuses a row that is so long that loops over pairs of tokens would be taken for a hang."""
+    """Refuses a row so long that loops over pairs of tokens would be taken for a hang."""
     J = case.h.shape[1]
-    # looked at again before it is given up: on a busy machine a single look may be far too long
+    # measured again before giving up: on a busy machine one measurement may be far too long
     if J > SHORT and all(_seconds(answer, caller, case) > _PATIENCE for _ in range(_LOOKS)):
         raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
 
 
 def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
-    """What a long row would take, judged by its beginning."""
+    """Estimates the seconds for a long row from its first tokens."""
     short, times = _fastest(answer, caller, case.beginning(SHORT)), case.h.shape[1] / SHORT
-    steepest = 2 if caller.kind.compiles else 3  # what compiles is asked no second shape
+    steepest = 2 if caller.kind.compiles else 3  # a second shape would have to be compiled, so none is measured
     if short * times**steepest <= _PATIENCE:
         return float(short * times**steepest)
     half = _fastest(answer, caller, case.beginning(SHORT // 2))
-    growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
+    growth = max(1.0, math.log2(short / half))  # 2 for loops over pairs of tokens; more for what grows faster
     return float(short * times**growth)
 
 
 def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
-    """Seconds of the fastest of a few calls, which other programs do not change; the first may compile."""
+    """Seconds of the fastest of a few calls, which other programs do not affect; the first may compile."""
     seconds = []
     for _ in range(2):
         work = CoreBudget(_PATIENCE, lambda: caller.processes)

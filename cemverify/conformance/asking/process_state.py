@@ -1,10 +1,10 @@
-"""The state of the process that a call may not change: one table of settings, each read, compared and set back.
+"""The state of the process that a call must not change: one table of settings, to read, compare and restore.
 
-The property `settings-unchanged` says which settings a call changed, so nothing is set back in silence. Those that
-would change later answers are set back after every call; all others after every property.
+The property `settings-unchanged` says which settings a call changed, so nothing is restored silently. Settings that
+would change later answers are restored after every call; all others after every property.
 
-A call that sets what is set already changes nothing. So most settings have another value in which they can be put
-before a call, one that no right call minds.
+Setting what is already set changes nothing. So before a call, most settings can be given another value, one that no
+right call minds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from torch.nn.modules import module as torch_modules
 
 from cemverify.cem.torch_internals import count_modes, print_options, set_deterministic
 
-# Where the verifier finds what it computes and answers with; its own modules are added.
+# modules with which the verifier computes and answers; its own modules are added
 _TOOLS: tuple[ModuleType | type, ...] = (
     *(builtins, copy, json, math, os, pickle, random, time, np, np.random, np.linalg),
     *(torch, torch.Tensor, torch.autograd, torch.linalg, torch.nn.functional, torch.random),
@@ -53,10 +53,10 @@ class Setting:
     """One setting of the process."""
 
     name: str  # as a phrase: "default dtype"
-    read: Callable[[], Any]  # its value, which can be compared
-    put: Callable[[Any], object]  # sets it to a value that was read before
-    decides: bool = False  # whether answers may depend on it, so that it is set back after every call
-    # another value than the one given, which changes nothing for a right call; None if there is none
+    read: Callable[[], Any]  # its value, in a form that can be compared
+    put: Callable[[Any], object]  # sets it to a value that was read earlier
+    decides: bool = False  # whether answers may depend on it; then it is restored after every call
+    # given the value, another one that changes nothing for a right call; None if there is none
     other: Callable[[Any], Any] | None = None
 
 
@@ -64,7 +64,7 @@ _Access = tuple[Callable[[], Any], Callable[[Any], object]]  # reads a setting, 
 
 
 def _each(*settings: _Access) -> _Access:
-    """Several settings as one, whose values stand in a tuple."""
+    """Several settings as one, with their values in a tuple."""
 
     def put(values: tuple[Any, ...]) -> None:
         for (_, put_one), value in zip(settings, values, strict=True):
@@ -83,7 +83,7 @@ def _idle(*_: Any, **__: Any) -> None:
 
 
 def _put_filters(filters: tuple[Any, ...]) -> None:
-    with warnings.catch_warnings():  # leaves by telling the cache that filters changed
+    with warnings.catch_warnings():  # leaving it tells the cache that filters changed
         pass
     warnings.filters[:] = list(filters)  # type: ignore[index]
 
@@ -99,12 +99,12 @@ _CUDA: Any = torch.backends.cuda  # some of its functions are not typed
 def _device() -> torch.device:
     try:
         return torch.get_default_device()
-    except AttributeError:  # of torch 2.6, once it was told that there is none
+    except AttributeError:  # torch 2.6 raises this after the default device was set to None
         return torch.device("cpu")
 
 
 def _put_device(device: torch.device) -> None:
-    # the CPU needs no mode that says so
+    # the CPU needs no mode
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
@@ -113,7 +113,7 @@ _LEAST = 2.0**-1074  # the smallest subnormal number
 
 def _put_signals(handlers: tuple[Any, ...]) -> None:
     for number, handler in zip(_SIGNALS, handlers, strict=True):
-        with suppress(ValueError, TypeError, OSError):  # not the main thread, or not from Python
+        with suppress(ValueError, TypeError, OSError):  # not in the main thread, or a handler that Python did not set
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
 
@@ -130,7 +130,7 @@ def _alarm() -> bool:
 
 
 def _put_alarm(running: bool) -> None:
-    if not running:  # one that was set before is somebody else's
+    if not running:  # an alarm that was set before belongs to somebody else
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -166,14 +166,14 @@ def _put_imports(paths: tuple[Any, ...]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Named:
-    """Objects by name. One that is added later changes nothing; one that is gone or is another one does."""
+    """Objects by name. Adding one is no change; removing or replacing one is."""
 
     objects: dict[str, Any]
 
     def __eq__(self, later: object) -> bool:
         if not isinstance(later, _Named):
             return False
-        # the usual case first, which is quicker
+        # the usual case first, for speed
         return later.objects == self.objects or later.objects.items() >= self.objects.items()
 
 
@@ -212,7 +212,7 @@ def _is_open(stream: Any) -> bool:
 
 def _put_streams(streams: list[Any]) -> None:
     for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
-        # one that is closed cannot be opened again
+        # a closed stream cannot be reopened
         setattr(sys, name, stream if _is_open(stream) else open(os.devnull, "r+"))  # noqa: SIM115
 
 
@@ -395,7 +395,7 @@ class ProcessState:
     """The values of settings at one time."""
 
     settings: Sequence[Setting]  # which
-    values: tuple[Any, ...]  # in the same order
+    values: tuple[Any, ...]  # their values, in that order
 
     @classmethod
     def now(cls, settings: Sequence[Setting] = SETTINGS) -> ProcessState:
@@ -403,7 +403,7 @@ class ProcessState:
         return cls(settings, tuple([setting.read() for setting in settings]))
 
     def restore(self) -> list[str]:
-        """Sets every setting that has changed since back to what it was; their names."""
+        """Restores every setting that has changed since; returns their names."""
         pairs = zip(self.settings, self.values, strict=True)
         changed = [(setting, value) for setting, value in pairs if value != setting.read()]
         for setting, value in changed:
@@ -413,7 +413,7 @@ class ProcessState:
 
 @contextmanager
 def at_other_values() -> Iterator[None]:
-    """Within, every setting that has another value to take has that."""
+    """Within, every setting that has another harmless value has that one."""
     usual = ProcessState.now()
     try:
         for setting, value in zip(usual.settings, usual.values, strict=True):
@@ -431,7 +431,7 @@ class Originals:
     """The functions that the verifier itself uses, so that a replaced one is noticed.
 
     A replaced `torch.softmax` would change the golden answer along with the implementation's. This catches
-    carelessness. Code that sets out to deceive a verifier in its own process can do so.
+    carelessness. Code that sets out to deceive a verifier in its own process still can.
     """
 
     def __init__(self) -> None:
@@ -440,7 +440,7 @@ class Originals:
         self.modes = count_modes()
 
     def replaced(self) -> list[str]:
-        """The names of replaced functions, and of modes that cannot be left."""
+        """The names of replaced functions, and of modes that are still active."""
         names = [
             f"{place.__name__}.{name}"
             for place, functions in self.objects
@@ -458,5 +458,5 @@ class Originals:
 
 
 def _functions(place: ModuleType | type) -> dict[str, Any]:
-    # torch wraps its manual_seed when it first compiles; the judge has generators of its own
+    # torch wraps manual_seed when it first compiles; the judge has its own generators
     return {name: value for name, value in vars(place).items() if callable(value) and name != "manual_seed"}

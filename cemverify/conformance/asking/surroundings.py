@@ -1,4 +1,4 @@
-"""Settings of the process under which a call can be made, and the random generators that it can draw from."""
+"""Settings of the process under which a call can be made, and the random generators that it could use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch
 
 
 def seeded_by(call: Callable[[], Any], *between: Callable[[], Any]) -> list[str]:
-    """The libraries whose random generator stands at the same place after two calls, wherever it stood before.
+    """The libraries whose random generator is in the same state after two of the calls, wherever it was before.
 
     Args:
-        call: made first and last. between: made between, so that a seed that is set once for each of them shows, too.
+        call: made first and last. between: made in between, so that a seed set once for each of them shows, too.
     """
     ends = []
     for number, one in enumerate((call, *between, call), 1):
@@ -32,7 +32,7 @@ def _numpy_state() -> tuple[Any, ...]:
     return (state[0], state[1].tobytes(), *state[2:])
 
 
-# by library: seeds it, reads its state as values that can be compared, and sets it to such a state
+# for each library: a function to seed it, one to read its state in comparable form, one to restore such a state
 GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
     "torch": (
         torch.manual_seed,

@@ -1,4 +1,4 @@
-"""The same numbers laid out otherwise in memory: windows of larger arrays, transposed, repeated, in one storage."""
+"""The same numbers in other memory layouts: windows of larger arrays, transposed, repeated, in one storage."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.utils.dlpack import from_dlpack
 
 
 def window(array: Any) -> Any:
-    """An array's values at every second place of a larger one, between NaN that must not be read."""
+    """The array in every second place of a larger one, with NaN between, which must not be read."""
     larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
     larger[::2] = math.nan
     return larger[1::2]
 
 
 def inner_window(array: Any) -> Any:
-    """An array's values at every second place of a larger one along the last axis, between nines."""
+    """The array in every second place of a larger one along the last axis, with nines between."""
     last = array.ndim - 1
     larger = array.repeat_interleave(2, last) if isinstance(array, Tensor) else array.repeat(2, last)
     larger[..., 1::2] = 9.0
@@ -28,7 +28,7 @@ def inner_window(array: Any) -> Any:
 
 
 def transposed(array: Any) -> Any:
-    """An array's values with its axes in reverse order in memory, as Fortran has them."""
+    """The array with its axes in reverse order in memory, as in Fortran."""
     if isinstance(array, Tensor):
         axes = list(range(array.ndim))[::-1]
         return array.permute(axes).contiguous().permute(axes)
@@ -36,24 +36,24 @@ def transposed(array: Any) -> Any:
 
 
 def repeated(array: Any, axis: int) -> Any:
-    """What comes first along an axis, read again for every place of it: its stride is zero."""
+    """The first entry along an axis, repeated for every place by a stride of zero."""
     first = array[tuple(slice(1) if i == axis else slice(None) for i in range(array.ndim))]
     return first.expand(array.shape) if isinstance(array, Tensor) else np.broadcast_to(first, array.shape)
 
 
 def expanded(array: Any) -> Any:
-    """The first number, read again for every place: all strides are zero."""
+    """The first number, repeated for every place: all strides are zero."""
     if isinstance(array, Tensor):
         return array.flatten()[:1].reshape((1,) * array.ndim).expand(array.shape)
     return np.broadcast_to(array.ravel()[:1], array.shape)
 
 
 def reverse_strided(array: Any) -> Any:
-    """A NumPy array's values with a negative stride along the tokens."""
+    """A NumPy array with a negative stride along the tokens."""
     return array[:, ::-1].copy()[:, ::-1]
 
 
-# How a gradient may lie that comes back from behind a layer: y.mean(1) repeats a row, y.sum() a single number.
+# How the gradient that enters a layer may lie: y.mean(1) repeats a row, y.sum() a single number.
 _INCOMING: Sequence[tuple[str, Callable[[Any], Any]]] = (
     ("contiguous", lambda array: array),
     ("in Fortran order", transposed),
@@ -65,15 +65,15 @@ _INCOMING: Sequence[tuple[str, Callable[[Any], Any]]] = (
 
 
 def incoming(turn: int) -> tuple[str, Callable[[Any], Any]]:
-    """How an incoming gradient lies whose turn this is: in words, and what lays an array out so.
+    """This turn's layout of an incoming gradient: in words, and a function that lays an array out so.
 
-    Where numbers are repeated, those that are laid out again stay the same.
+    Laying an array out a second time changes no numbers.
     """
-    return _INCOMING[turn * 2654435761 // 2**16 % len(_INCOMING)]  # neighbours have turns in common with other draws
+    return _INCOMING[turn * 2654435761 // 2**16 % len(_INCOMING)]  # mixed: other draws use the same turn
 
 
 def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays as windows of larger ones: those of one shape side by side in each row, all others in turn."""
+    """The arrays as windows of larger ones: those of equal shape side by side in each row, all others in turn."""
     windows: dict[str, Any] = {}
     for shape in dict.fromkeys(tuple(array.shape) for array in arrays.values()):
         names = [name for name, array in arrays.items() if tuple(array.shape) == shape]
@@ -94,26 +94,26 @@ def _joined(arrays: Sequence[Any], axis: int) -> Any:
 
 
 def interleaved(one: Any, other: Any) -> tuple[Any, Any]:
-    """Two arrays of one shape as windows of one array, in which their numbers alternate."""
+    """Two arrays of one shape as windows of one array, where their numbers alternate."""
     joined = torch.stack((one, other), -1) if isinstance(one, Tensor) else np.stack((one, other), -1)
     return joined[..., 0], joined[..., 1]
 
 
 def writable(array: Any) -> Any:
-    """The array as optimisers may write into it: past torch's counter of versions."""
+    """The array as optimisers may write to it: bypassing torch's version counter."""
     return array.data if isinstance(array, Tensor) else array
 
 
 def renewed(array: Any) -> Any:
-    """A new array in the same memory, as one that is made where another was freed; its versions count from zero."""
+    """A new array in the same memory, as if the old one had been freed; its version counter starts at zero."""
     return from_dlpack(array) if isinstance(array, Tensor) else array.view()
 
 
 def exchange(array: Any, turn: Callable[[int], int]) -> None:
-    """Exchanges two neighbours in place, between the ends where there is room.
+    """Exchanges two neighbouring numbers in place, not at the ends if there is room.
 
     Args:
-        turn: from n to a number from 0 to n - 1, another one for each case: which of n places it is.
+        turn: maps n to a place from 0 to n - 1, which differs from case to case.
     """
     size = math.prod(array.shape)
     if size > 1:
@@ -123,10 +123,10 @@ def exchange(array: Any, turn: Callable[[int], int]) -> None:
 
 
 def overwrite(answer: Any) -> None:
-    """Writes other numbers into an answer that was given, if they can be."""
+    """Overwrites an earlier answer with other numbers, if it is writable."""
     try:
         if isinstance(answer, Tensor):
             answer = answer.detach()
         answer[...] = 7.0
     except (TypeError, ValueError, RuntimeError):
-        pass  # nobody can write into it: JAX's, an expanded one
+        pass  # not writable: JAX arrays, expanded tensors
