@@ -1,1 +1,1 @@
-"""What is asked: cases, how they are drawn, how they shrink, and how they are saved."""
+"""Questions: cases, how they are drawn, how they shrink, and how they are saved."""

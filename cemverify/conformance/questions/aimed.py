@@ -1,4 +1,4 @@
-"""Cases in which one quantity has the value of an aim; everything else is drawn as for a scattered case."""
+"""Cases in which one quantity has the value of an aim; everything else is drawn as in scattered cases."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cemverify.conformance.questions.spaces import SCATTERED, Space, scattered_c
 
 _AXES = {"attention": ("B", "J", "D", "K", "R", "rank", "T"), "mlp": ("B", "J", "D", "M", "rank", "T")}
 _WEIGHTS = ("P_d", "diagonal", "gain", "to_self")
-_TRIES = 12  # seeds, and so combinations of options, of which one may have the weight or option that is meant
+_TRIES = 12  # seeds, and so combinations of options, to try until one has the weight or option that is meant
 _MOST_STEPS_AT_ANY_SIZE = 6
 _SMALL_STEPS = (0.125,)  # larger ones let roundoff grow from step to step
 
 
 def quantities(space: Space) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The sizes of a space's cases; and their options and magnitudes."""
+    """The sizes of a space's cases, and their options and magnitudes."""
     axes = _AXES.get(space.layer, tuple(dict.fromkeys((*_AXES["attention"], *_AXES["mlp"]))))
     parts = {"attention": ("logits",), "mlp": ("hidden", "gate")}.get(space.layer, ())
     options = tuple(name for name in OPTIONS if name != "temperature" or space.layer == "attention")
@@ -31,7 +31,7 @@ def quantities(space: Space) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def aimed_case(space: Space, aim: Aim, seed: int) -> Case | None:
-    """A case of the space with that value; None where no case of the space has it, or only a costly one."""
+    """A case of the space with the aim's value; None if no case of the space has it, or only a costly one."""
     if aim.quantity in MOST:
         sized = _sized(space, aim.quantity, aim.size)
         return None if sized is None else scattered_case(sized, seed)
@@ -59,7 +59,7 @@ def _sized(space: Space, axis: str, size: int) -> Space | None:
 
 
 def _having(case: Case, space: Space, aim: Aim) -> Case | None:
-    """The case with that value of an option; None if the option has no effect on it, or is not offered."""
+    """The case with that value of an option; None if the option has no effect on the case, or is not offered."""
     if aim.quantity == "step_size" and len(space.step_sizes) == 1:
         return None
     if aim.quantity == "temperature" and not space.free_temperature:
@@ -82,7 +82,7 @@ def _with_option(config: Any, option: str, value: float) -> Any:
 
 
 def _scaled(case: Case, aim: Aim, seed: int) -> Case | None:
-    """The case with arrays scaled so that the largest number of what is meant has that size, and either sign."""
+    """The case with arrays scaled so that the largest number of the aim's quantity has that size, and either sign."""
     sign = 1.0 if seed % 2 else -1.0
     quantity, value = aim.quantity, aim.value
     if quantity in ("x", "h"):
@@ -90,7 +90,7 @@ def _scaled(case: Case, aim: Aim, seed: int) -> Case | None:
     if quantity in _WEIGHTS:
         sign = sign if quantity == "P_d" else 1.0
         meant = {k: w for k, w in case.weights.items() if k.split(".")[-1] == quantity}
-        # each with that largest number, of that sign
+        # each scaled so that its largest number is that one, with that sign
         scaled = {k: value / most * w for k, w in meant.items() if (most := float((sign * w).max())) > 0}
         return replace(case, weights={**case.weights, **scaled}) if scaled else None
     if isinstance(case.config, BlockConfig):
@@ -108,7 +108,7 @@ def _scaled(case: Case, aim: Aim, seed: int) -> Case | None:
 
 
 def _of_states(case: Case, name: str, value: float) -> Case | None:
-    """x or h of that size; where it is large, with weights so small that logits and activations stay as they were."""
+    """x or h of that size; if it is large, with weights so small that logits and activations stay as they were."""
     states: Tensor = getattr(case, name)
     largest = float(states.abs().max())
     if not largest:

@@ -1,9 +1,9 @@
-"""Where questions come from, and aims: what of them is put beside a number that stands in the code under test.
+"""Where questions come from, and aims: quantities of a question to set near a number in the code under test.
 
 A number can be a size (a block of 64 tokens), a count of steps, an option (an epsilon of 1e-6), or a magnitude (a
-softplus that is linear above 20). What it is cannot be known, so it is tried as each of these: sizes one below, at
-and one above it and well past it, everything else just below, just above and well above. What would cost too much,
-or is outside of the contract, is not asked.
+softplus that is linear above 20). Which one it is cannot be known, so it is tried as each: as sizes one below,
+at, one above and well above it, and as everything else just below, just above and well above it. Questions that cost
+too much, or that the contract does not allow, are not asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = {"step_size": (1e-3, 4.0), "temperature": (0.05, 1e3), "norm_eps": (1e
 MAGNITUDES = {"x": 1e4, "h": 1e4, "logits": 2e3, "hidden": 1e3, "gate": 1e3, "P_d": 1e3, "diagonal": 1e2, "gain": 1e2,
               "to_self": 1e2}  # fmt: skip
 _LEAST_MAGNITUDE = 1e-9
-# what quantities are called in code: as in the contract's configuration, and by the letters of the formulas
+# names of quantities in code: as in the contract's configuration, and the letters of the formulas
 _QUANTITIES = {
     **dict.fromkeys(("B", "batch", "shape[0]"), "B"),
     **dict.fromkeys(("J", "tokens", "length", "shape[1]", "shape[-2]"), "J"),
@@ -40,19 +40,19 @@ _QUANTITIES = {
     **dict.fromkeys(("scores", "logits"), "logits"),
     **{name: name for name in ("rank", "x", "h", "P_d", "diagonal", "gain", "to_self")},
 }
-_USUAL_SIZES = 3  # sizes below this one are drawn all the time,
+_USUAL_SIZES = 3  # sizes below this one are drawn all the time
 _USUAL = (0.5, 1.0, 2.0)  # and numbers on both sides of these
 _NEAR = (63 / 64, 65 / 64, 2.0)
-_WELL_ABOVE = 2  # times a size
+_WELL_ABOVE = 2  # multiplies a size
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A quantity and the value that it is to have."""
+    """A quantity and the value that it should have."""
 
-    quantity: str  # an axis by its letter, "T" or "rank"; an option; or what is to be of that magnitude
-    value: float  # of the quantity
-    number: Number  # the one in the code
+    quantity: str  # the letter of an axis, "T" or "rank"; an option; or what has that magnitude
+    value: float  # the quantity's value
+    number: Number  # the number in the code
 
     @property
     def size(self) -> int:
@@ -61,7 +61,7 @@ class Aim:
 
 
 def aims(numbers: Sequence[Number], axes: Sequence[str], quantities: Sequence[str]) -> Iterator[Aim]:
-    """Everything that these numbers may be.
+    """Everything that these numbers may mean.
 
     Args:
         axes: the sizes that questions have. quantities: their options and magnitudes.
@@ -82,15 +82,15 @@ def aims(numbers: Sequence[Number], axes: Sequence[str], quantities: Sequence[st
 
 
 def _compared_with(number: Number) -> set[str]:
-    """The quantities that a number is compared with, by the names that they bear."""
+    """The quantities that a number is compared with, by the names that the code uses."""
     return {_QUANTITIES[word] for word in number.words if word in _QUANTITIES}
 
 
 def in_order(aims: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int]]) -> list[Aim]:
-    """Aims in the order in which they are tried.
+    """Aims in the order in which to try them.
 
-    Every other one is of a number that guards a branch which was not taken, as long as there are any: some branches
-    are for what is never asked. The numbers take turns, the more telling ones more often.
+    While there are any, every other aim has a number that guards a branch not taken. Not all do: some branches are
+    for things that are never asked. The numbers take turns, the more telling ones more often.
 
     Args:
         unreached: tests of which not every branch was taken.
@@ -109,9 +109,9 @@ def in_order(aims: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int
 
 
 def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
-    """How far an aim is from what its number is compared with: 0 is the very quantity, by the names that it bears.
+    """How far an aim is from what its number is compared with: 0 if the names say that it is the very quantity.
 
-    Of a branch that was not taken, sizes above the number come next: what is seldom taken begins at a size.
+    For a branch that was not taken, sizes above the number come next: rarely taken branches often begin at a size.
     """
     if aim.quantity in _compared_with(aim.number):
         return 0
@@ -120,14 +120,14 @@ def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
 
 
 class Questions(Protocol):
-    """Where a property's questions come from; by default from nowhere."""
+    """Where a property's questions come from; by default, from nowhere."""
 
     def search(self, offer: Any) -> SearchStrategy[Any] | None:  # noqa: ARG002
         """A strategy for Hypothesis, or None if it has nothing to search."""
         return None
 
     def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        """A group of features of which every question needs one, if none of them is offered."""
+        """A group of features that every question needs one of, if none of them is offered."""
         return None
 
     def scattered(self, offer: Any, seed: int) -> Any | None:  # noqa: ARG002
@@ -135,21 +135,21 @@ class Questions(Protocol):
         return None
 
     def rows(self, offer: Any) -> int | None:  # noqa: ARG002
-        """How many scattered questions are asked at 60 examples; None where that is the property's to say."""
+        """How many scattered questions are asked at 60 examples; None if the property decides that."""
         return None
 
     def smaller(self, offer: Any, question: Any) -> Iterator[Any]:  # noqa: ARG002
-        """Questions that are slightly smaller than one that found a violation."""
+        """Questions slightly smaller than one that found a violation."""
         return iter(())
 
     def aims(self, offer: Any, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
-        """What these numbers, which stand in the code under test, may be of such a question."""
+        """What these numbers from the code under test may mean in such a question."""
         return iter(())
 
     def aimed(self, offer: Any, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
-        """One question with what an aim says, or None if there is none."""
+        """One question with an aim's value, or None if there is none."""
         return None
 
     def reach(self) -> Mapping[str, int]:
-        """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
+        """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if unknown."""
         return {}

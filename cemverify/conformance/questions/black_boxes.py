@@ -1,8 +1,8 @@
-"""States and memories for an energy layer: drawn from its declared shapes, and made smaller where they found a fault.
+"""States and memories for an energy layer: drawn for its declared shapes, and made smaller when they expose a fault.
 
-A shape is written without the batch axis. Its letters are sizes that vary, one size for each letter; "J" counts
-tokens. As for CEM implementations there are small integers, which shrink well, scattered cases that spread evenly
-over sizes and textures, and cases with one long axis.
+A shape is written without the batch axis. Its letters are sizes that vary, one size per letter; "J" counts
+tokens. As for CEM implementations, there are small integers, which shrink well; scattered cases, spread evenly
+over sizes and textures; and cases with one long axis.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Shape = tuple[int | str, ...]
 Named = Mapping[str, Tensor]
 
 _ANY: Mapping[str, int] = MappingProxyType({})
-_DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
-_MOST_NUMBERS = 2**14  # of an array of a question around a number in the code
-_A_FEW = {"B": 4, "J": 4}  # of other axes 3
-# Sizes of a long axis, of which every other one is longer than what tiles, tables and windows usually have.
+_DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws one by one; more of them follow from a seed
+_MOST_NUMBERS = 2**14  # in an array, for questions around a number in the code
+_A_FEW = {"B": 4, "J": 4}  # other axes have 3
+# Sizes of a long axis; every other one exceeds the usual length of tiles, tables and windows.
 _LONG = (range(257, 258), range(33, 49), range(129, 257), range(65, 97), range(257, 258), range(97, 129))
 LEAST_LONG = 32
-_LONG_AT_ONCE = 65  # of every axis, where each shape is compiled
-_LEVEL = (41, 151, 97)  # of every axis at once, so that products of sizes are large
-_ROWS = 4  # of a batch then
-_MANY_ROWS = 1031  # more than kernels take at once, and no multiple of a tile
+_LONG_AT_ONCE = 65  # size of every axis, where each shape is compiled
+_LEVEL = (41, 151, 97)  # sizes of all axes at once, so that products of sizes are large
+_ROWS = 4  # of a batch in that case
+_MANY_ROWS = 1031  # more rows than kernels take at once, and no multiple of a tile
 _CHEAP = 2**17  # numbers of an array
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the questions to one layer look like."""
+    """The form of the questions to one layer."""
 
     # state, memory: shapes by name
     state: Mapping[str, Shape]
     memory: Mapping[str, Shape]
     shortest: int = 1  # the fewest tokens
     noisy: bool = False  # whether a step also takes noise
-    shapes: int | None = None  # how many are used, where each one is compiled for; None for any
-    most: int = _CHEAP  # numbers of an array, where an axis is long
-    zeros: tuple[str, ...] = ()  # arrays of the state that a call sets, whatever they were
+    shapes: int | None = None  # how many different ones are used, if each one is compiled; None for any number
+    most: int = _CHEAP  # numbers in an array with a long axis
+    zeros: tuple[str, ...] = ()  # state arrays that every call sets, whatever they were
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
@@ -65,12 +65,12 @@ class Form:
 
 @dataclass(frozen=True, repr=False)
 class Question:
-    """What an energy layer is asked about."""
+    """A question to an energy layer."""
 
     x: Named  # the state's arrays by name, each (B, ...)
-    memory: Named  # the memory's
-    noise: Named = field(default_factory=dict)  # standard normal, or empty
-    seed: int = 0  # of whatever else the check draws
+    memory: Named  # the memory's arrays
+    noise: Named = field(default_factory=dict)  # standard normal numbers, or empty
+    seed: int = 0  # for everything else that the check draws
 
     @property
     def batch(self) -> int:
@@ -79,14 +79,14 @@ class Question:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How large it is: tokens J, rows B, the most patterns of a memory M, features D, as far as it has them."""
+        """How large it is: tokens J, rows B, the most patterns of a memory M, features D, where it has them."""
         tokens, patterns = ([a.shape[1] for a in part.values() if a.dim() > 2] for part in (self.x, self.memory))
         sizes = {"J": max(tokens, default=0), "B": self.batch, "M": max(patterns, default=0)}
         sizes["D"] = max(array.shape[-1] for array in self.x.values())
         return {letter: size for letter, size in sizes.items() if size}
 
     def rows(self, rows: Sequence[int]) -> Question:
-        """The question of some rows of the batch alone, in this order."""
+        """The question with only these rows of the batch, in this order."""
         return self.each(lambda array: array[list(rows)])
 
     def each(self, change: Any) -> Question:
@@ -112,7 +112,7 @@ class Question:
 
 
 def stacked(questions: Sequence[Question]) -> Question:
-    """Questions of one shape along a further axis, the first, with the seed of the first."""
+    """Questions of one shape along a new first axis, with the seed of the first."""
     parts = ("x", "memory", "noise")
     arrays: dict[str, Any] = {
         part: {name: torch.stack([getattr(q, part)[name] for q in questions]) for name in getattr(questions[0], part)}
@@ -126,7 +126,7 @@ def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Q
     """Questions of that form for Hypothesis.
 
     Args:
-        least: larger least sizes than the form's, by letter; "B" is the batch.
+        least: smallest sizes beyond the form's, by letter; "B" is the batch.
     """
     most = {"B": 2, "J": 4}
     if form.shapes is not None:
@@ -146,7 +146,7 @@ def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Q
 
 
 def scattered(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
-    """A question by a plain random generator; its texture and its longest axis take turns."""
+    """A question from a plain random generator; its texture and its longest axis take turns."""
     rng, lows = np.random.default_rng(seed), _lows(form, least)
     names = list(lows)
     longest = names[seed % len(names)]
@@ -162,10 +162,10 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Questio
 
 
 def stretched(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
-    """A question by a plain random generator with one long axis, or with all of them long; they take turns, and so do
-    the lengths.
+    """A question from a plain random generator with one long axis, or with all of them long; these take turns, and so
+    do the lengths.
 
-    Where several of something are needed, by `least`, that is the axis.
+    If `least` asks for several of something, that is the long axis.
     """
     if form.shapes is not None:
         return level(form, seed, _LONG_AT_ONCE, least)
@@ -189,7 +189,7 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Questio
 def crowded(
     form: Form, seed: int, least: Mapping[str, int] = _ANY, letter: str = "B", size: int = _MANY_ROWS
 ) -> Question:
-    """A question by a plain random generator with one long axis, by default more rows than kernels take at once."""
+    """A question from a plain random generator with one long axis, by default more rows than kernels take at once."""
     sizes = {name: max(low, 3) for name, low in _lows(form, least).items()} | {letter: size}
     while sizes[letter] > 1 and _largest(form, sizes) > form.most:
         sizes[letter] //= 2
@@ -197,7 +197,7 @@ def crowded(
 
 
 def level(form: Form, seed: int, length: int, least: Mapping[str, int] = _ANY) -> Question:
-    """A question by a plain random generator whose axes all have that length; the batch if there are no others."""
+    """A question from a plain random generator whose axes all have that length; the batch only if it is alone."""
     lows = _lows(form, least)
     alone = len(lows) == 1
     sizes = {name: low if name == "B" and not alone else max(low, length) for name, low in lows.items()}
@@ -213,14 +213,14 @@ def _of_sizes(form: Form, seed: int, sizes: Mapping[str, int]) -> Question:
 
 
 def _largest(form: Form, sizes: Mapping[str, int]) -> int:
-    """The numbers of the largest array."""
+    """How many numbers the largest array has."""
     return max(math.prod(shape) for part in (form.state, form.memory) for shape in _shapes(part, sizes).values())
 
 
 def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] = _ANY) -> Question | None:
     """A question in which one axis, or the largest number of an array, has the value of an aim.
 
-    None where no question of the form has it, or only a costly one.
+    None if no question of the form has it, or only a costly one.
     """
     lows = _lows(form, least)
     rng = np.random.default_rng(seed)
@@ -250,9 +250,9 @@ def _lows(form: Form, least: Mapping[str, int]) -> dict[str, int]:
 
 
 def _one_of_few(form: Form, least: Mapping[str, int], which: int) -> dict[str, int]:
-    """A few of everything, or the smallest sizes: all the shapes of a layer that is compiled for each.
+    """A few of everything, or the smallest sizes: the only sizes for a layer that is compiled for each shape.
 
-    Where a property needs two of something, a few of everything are taken, which are compiled for others too.
+    If a property needs two of something, it gets a few of everything, which are compiled for other properties too.
     """
     lows = _lows(form, least)
     if which == 0 or any(low > form.least(letter) for letter, low in lows.items()):
@@ -267,7 +267,7 @@ def _shapes(shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, 
 
 
 def _normal(shapes: Mapping[str, tuple[int, ...]], seed: int, prefix: str = "") -> dict[str, Tensor]:
-    # each array from its own stream, drawn in a box and sliced: a smaller shape keeps its values
+    # each array from its own stream, drawn in a box and sliced, so a smaller shape keeps its values
     drawn = {}
     for name, shape in shapes.items():
         box = tuple(n if i == len(shape) - 1 else max(8, n) for i, n in enumerate(shape))
@@ -286,19 +286,19 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
-# by how much arrays are larger; beyond 709 an exponential overflows, and 0.05 squared is below bfloat16's spacing
+# factors for arrays; beyond 709 an exponential overflows, and 0.05 squared is below bfloat16's spacing
 _FACTORS = {
     "large-states": 16.0, "large-memory": 16.0, "huge-states": 256.0, "huge-memory": 256.0,
     "exploding-states": 1024.0, "exploding-memory": 1024.0, "small-states": 2.0**-12, "faint-states": 0.05,
     "faint-memory": 0.05,
 }  # fmt: skip
-_HUGE = 64.0  # of what is 256 or 1024 times as large
+_HUGE = 64.0  # size that shows a factor of 256 or 1024
 _TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "large-memory",
              "non-contiguous")  # fmt: skip
 
 
 def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
-    """The question in a degenerate form; where that makes arrays larger, by that share of the usual factor."""
+    """The question in a degenerate form; if that makes arrays larger, then by that share of the usual factor."""
     q, factor = question, share * _FACTORS.get(texture, 0.0)
     if factor and texture.endswith("states"):
         return replace(q, x={k: factor * a for k, a in q.x.items()})
@@ -322,7 +322,7 @@ def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
 
 
 def wears(question: Question, texture: str) -> bool:
-    """Whether a question still has the degenerate form that it was given: shrinking must not take it off."""
+    """Whether a question still has the degenerate form that it was given: shrinking must not remove it."""
     match texture:
         case "huge":
             return wears(question, "huge-states") and wears(question, "huge-memory")
@@ -337,9 +337,9 @@ def wears(question: Question, texture: str) -> bool:
 
 
 def _tied(named: Named, but: int) -> dict[str, Tensor]:
-    """Every token, or pattern, equals the first one; in half of the questions all but the last.
+    """Every token, or pattern, is set to the first one; in half of the questions the last one is kept.
 
-    Where all are equal, tokens that act on each other alone may have nothing to do.
+    If all were equal, tokens that only act on each other might have nothing to do.
     """
 
     def tied(array: Tensor) -> Tensor:
@@ -350,7 +350,7 @@ def _tied(named: Named, but: int) -> dict[str, Tensor]:
 
 
 def _strided(named: Named) -> dict[str, Tensor]:
-    """The same numbers, the last two axes laid out the other way round."""
+    """The same numbers with the last two axes in the opposite order in memory."""
     return {k: a.mT.contiguous().mT if a.dim() > 2 else a for k, a in named.items()}
 
 
@@ -358,7 +358,7 @@ def _strided(named: Named) -> dict[str, Tensor]:
 
 
 def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> Iterator[Question]:
-    """Questions that are a little smaller, the boldest first: rows, tokens, patterns, then digits."""
+    """Slightly smaller questions, the largest reductions first: rows, tokens, patterns, then digits."""
     batch = question.batch
     halves = (range(batch // 2), range(batch // 2, batch)) if batch > 2 else ()
     for rows in (*halves, *([i for i in range(batch) if i != j] for j in range(min(batch, 8)))):
@@ -366,7 +366,7 @@ def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> 
             yield question.rows(list(rows))
     for letter in form.letters():
         size, lowest = axis_size(question, form, letter), max(form.least(letter), least.get(letter, 1))
-        for off in (size // 2, size // 4, size // 8):  # of a long axis, before single ones
+        for off in (size // 2, size // 4, size // 8):  # for a long axis, before single ones
             if off > 1 and size - off >= lowest:
                 yield along_axis(question, form, letter, range(size - off))
                 yield along_axis(question, form, letter, range(off, size))
@@ -389,12 +389,12 @@ def axis_size(question: Question, form: Form, letter: str) -> int:
 
 
 def longest(question: Question, form: Form) -> int:
-    """The size of its longest axis, the batch among them."""
+    """The size of its longest axis, including the batch."""
     return max(question.batch, *(axis_size(question, form, letter) for letter in form.letters()), 0)
 
 
 def along_axis(question: Question, form: Form, letter: str, places: Sequence[int]) -> Question:
-    """The question with some places alone of every axis of a letter, in this order."""
+    """The question with only some places of every axis with that letter, in this order."""
     rest = torch.tensor(list(places), dtype=torch.int64)
 
     def some(part: Named, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Cases: the questions that a property asks. `spaces` decides which ones."""
+"""Cases: the questions that a property asks. `spaces` decides which."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Case:
 
     @property
     def layer_config(self) -> AttentionConfig | MLPConfig:
-        """The configuration of a case of either."""
+        """The configuration of an attention or an MLP case."""
         assert isinstance(self.config, AttentionConfig | MLPConfig)
         return self.config
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How large it is: steps T, tokens J, rows B, hidden units M, heads K, features D, as far as it has them."""
+        """How large it is: steps T, tokens J, rows B, hidden units M, heads K, features D, where it has them."""
         parts = [self.part("attention"), self.part("mlp")] if isinstance(self.config, BlockConfig) else [self]
         steps = max(part.layer_config.steps for part in parts)
         sizes = {"T": steps, "J": self.h.shape[1], "B": self.h.shape[0], "D": self.h.shape[2]}
@@ -71,14 +71,14 @@ class Case:
         return replace(self, x=h if self.x is self.h else change(self.x), h=h)
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The case with every array rounded to that dtype, or itself. If x and h are one array, they stay one."""
+        """The case, or itself, with every array rounded to that dtype. If x and h are one array, they stay one."""
         if all(array.dtype == dtype for array in (self.x, self.h, *self.weights.values())):
             return self
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
         return replace(self, weights=weights).with_states(lambda states: states.to(dtype))
 
     def turn(self, of: int) -> int:
-        """A number from 0 to `of` - 1, decided by the values of h in float64: what varies from case to case."""
+        """A number from 0 to `of` - 1 that the values of h in float64 decide, so that it varies from case to case."""
         return zlib.crc32(self.h.contiguous().numpy().tobytes()) % of
 
     def beginning(self, tokens: int) -> Case:
@@ -94,7 +94,7 @@ class Case:
         return replace(self, config=replace(self.config, **options))
 
     def part(self, layer: Literal["attention", "mlp"]) -> Case:
-        """The attention or the MLP of a block as a case of its own, with its weights."""
+        """The attention or the MLP of a block as its own case, with its weights."""
         assert isinstance(self.config, BlockConfig)
         config = getattr(self.config, layer)
         prefix = f"{layer}."
@@ -124,7 +124,7 @@ class Case:
 def non_defaults(config: Any) -> dict[str, Any]:
     """The options of a config that differ from their defaults or have no default."""
     options = {}
-    for f in sorted(fields(config), key=lambda f: bool(f.kw_only)):  # as the constructor has them
+    for f in sorted(fields(config), key=lambda f: bool(f.kw_only)):  # in the constructor's order
         value = getattr(config, f.name)
         default = f.default_factory() if callable(f.default_factory) else f.default
         if value != default:
@@ -180,12 +180,12 @@ def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def scaled(name: str, values: Values) -> Values:
-    """Scales standard normals so that the weights have effects of order one, or leaves them as they are."""
+    """Scales standard normals so that the weights have effects of order one, or leaves them unchanged."""
     match name.split(".")[-1]:
         case "W_Q" | "W_K" | "V" | "W":
             return values / math.sqrt(values.shape[-1])
         case "gain":
-            return np.exp(values / 2)  # positive, as a trained gain is
+            return np.exp(values / 2)  # positive, like a trained gain
         case "P_U" | "P_V":
             return values / math.sqrt(values.shape[-2])
         case _:

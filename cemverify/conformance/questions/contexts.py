@@ -1,8 +1,8 @@
-"""The table of contexts in which every function is asked, crossed by a covering array.
+"""The table of contexts in which every function is called, crossed by a covering array.
 
-Many faults that nobody had thought of need two things at once: a frozen state after an evaluation, a window that is
-mapped over, a pruned weight at the fourth step. A property that asks for one special circumstance sees the faults of
-that circumstance alone. In the rows of this table every value of every factor meets every value of every other one
+Many unforeseen faults need two things at once: a frozen state after an evaluation, a window that is
+mapped over, a pruned weight at the fourth step. A property that tests one special circumstance only sees the faults
+of that circumstance. In the rows of this table, every value of each factor meets every value of each other factor
 that it can meet.
 """
 
@@ -28,13 +28,13 @@ from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case
 
 USUAL = "as usual"
-_A_RUN = 128  # more seeds in a row than a run takes
+_A_RUN = 128  # more seeds in a row than a run uses
 _X_ALONE, _EVERYTHING = "x records gradients", "everything records gradients"
 READ_ONLY = "read-only"
 ANY_OPTIONS = "any step size and temperature"
-_NEARLY = 1 + 2.0**-14  # times an option: it differs in the fifth digit
+_NEARLY = 1 + 2.0**-14  # factor for an option, which changes its fifth digit
 
-# How the call is made, with the features that this takes.
+# How the call is made, with the features that it needs.
 MODES: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
     "in inference mode": frozenset(),
@@ -47,9 +47,9 @@ MODES: Mapping[str, frozenset[str]] = {
     _EVERYTHING: frozenset({"gradients"}),
 }
 RECORDED = tuple(mode for mode, features in MODES.items() if "gradients" in features)
-# In arrays that are compiled for, nothing records or is in a mode of torch's: functions are transformed.
+# If each shape is compiled, nothing records and no torch mode applies: functions are transformed instead.
 _OF_FUNCTIONS = (USUAL, "mapped", _X_ALONE, _EVERYTHING)
-# Which call of the same function came before it, with other numbers.
+# Which call of the same function comes before, with other numbers.
 BEFORE: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
     "after another dtype": frozenset({"dtype:float32"}),
@@ -59,7 +59,7 @@ BEFORE: Mapping[str, frozenset[str]] = {
     "after another thread": frozenset({"threads"}),
     "after training": frozenset({"gradients"}),
 }
-# What comes between an answer and its products, beside another call, where gradients are recorded.
+# What comes between an answer and its products, besides another call, when gradients are recorded.
 OTHER_OPTIONS, THE_SAME, SECOND_STEP = "between: other options", "between: the same pulled back", "at a second step"
 BETWEEN: tuple[str, ...] = (USUAL, OTHER_OPTIONS, THE_SAME, SECOND_STEP)
 # How the arrays lie in memory.
@@ -68,7 +68,7 @@ ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran or
 
 @dataclass(frozen=True)
 class Context:
-    """What surrounds one call: the circumstances in which nothing may change."""
+    """What surrounds a call: circumstances that must not change its answer."""
 
     mode: str = USUAL  # one of MODES
     before: str = USUAL  # one of BEFORE
@@ -80,7 +80,7 @@ class Context:
         return ", ".join(unusual) or USUAL
 
     def simpler(self) -> Iterator[Context]:
-        """The contexts with one circumstance fewer."""
+        """The contexts with one special circumstance fewer."""
         for f in fields(self):
             if getattr(self, f.name) != USUAL:
                 yield replace(self, **{f.name: USUAL})
@@ -112,7 +112,7 @@ class Table(Questions):
 
     space: Space  # the cases
     long: bool = True  # whether some have long rows
-    part: float = 1.0  # of the rows of the array, how many are asked
+    part: float = 1.0  # the share of the array's rows that is asked
 
     def rows(self, offer: Any) -> int:
         return math.ceil(self.part * len(self._array(offer)))
@@ -125,16 +125,16 @@ class Table(Questions):
         return self.space.emptied(absent)
 
     def scattered(self, offer: Any, seed: int) -> InContext:
-        """The question of a row. As many consecutive seeds as there are rows ask all of them.
+        """The question of one row. As many consecutive seeds as there are rows ask all of them.
 
-        Where every shape and option is compiled anew, the rows of a run share a case.
+        If every shape and option is compiled, the rows of a run share a case.
         """
         factors = self.factors(offer)
         rows = self._array(offer)
-        # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
+        # neighbouring rows have values in common, so a few questions take rows from all over the array
         chosen = rows[seed * stride_over(rows) % len(rows)]
         if offer.kind.compiles:
-            seed = seed // _A_RUN * 2 + 1  # of the larger sizes, which have three rows
+            seed = seed // _A_RUN * 2 + 1  # selects the larger sizes, which have three rows
             chosen = {**chosen, "steps": factors["steps"][:2][-1], "apart": factors["apart"][0]}
         batch, alike, sizes = ROWS[chosen["rows"]]
         how: dict[str, Any] = {"batch": batch, "sizes": sizes, "textures": ("plain",)}
@@ -157,13 +157,13 @@ class Table(Questions):
         return {**self.space.reach(), **longer, "T": max(STEPS)}
 
     def factors(self, offer: Any) -> dict[str, tuple[Any, ...]]:
-        """Those of the table, as far as the implementation offers what they take."""
+        """The table's factors, with those values for which the implementation offers the features."""
         by_name = factors(self.space, offer)
         return {**by_name, "rows": tuple(form for form in by_name["rows"] if self.long or form != _LONG)}
 
 
 def factors(space: Space, offer: Any) -> dict[str, tuple[Any, ...]]:
-    """The factors of the table with their values, as far as the implementation offers what they take."""
+    """The factors of the table with their values for which the implementation offers the features."""
     missing = set(offer.absent)
     apart = (True, False) if space.apart and "start" not in missing else (False,)
     modes = _offered(MODES, missing if apart[0] else missing | {"start"})
@@ -180,7 +180,7 @@ def factors(space: Space, offer: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def layouts(kind: Any) -> tuple[str, ...]:
-    """Those of `ARRAYS` that arrays of a kind can have: JAX's are no views, and NumPy's alone can be read-only."""
+    """Those of `ARRAYS` that a kind of array can have: JAX has no views, and only NumPy has read-only arrays."""
     if not kind.editable:
         return (USUAL,)
     return tuple(how for how in ARRAYS if how != READ_ONLY or kind.name == "numpy")
@@ -192,9 +192,9 @@ def _offered(values: Mapping[str, frozenset[str]], missing: set[str]) -> tuple[s
 
 @lru_cache(maxsize=64)
 def _crossed(names: tuple[str, ...], values: tuple[tuple[Any, ...], ...]) -> tuple[Mapping[str, Any], ...]:
-    """Rows in which all pairs of values meet that can.
+    """Rows in which all pairs of values meet that can meet.
 
-    x records no gradient of its own where it is h, and where nothing records there are no products to come before.
+    x cannot record a gradient alone if it is h; and without recording, nothing can come before the products.
     """
     modes, place = values[names.index("mode")], names.index("mode")
 
@@ -207,7 +207,7 @@ def _crossed(names: tuple[str, ...], values: tuple[tuple[Any, ...], ...]) -> tup
     array = covering(levels)
     rows = [allowed(row) for row in array]
     lost = set().union(*map(meetings, array)) - set().union(*map(meetings, rows))
-    # a mode that goes with everything
+    # restores lost pairs with a mode that goes with everything
     rows += [
         (*row[:place], modes.index(_EVERYTHING), *row[place + 1 :])
         for row in rows_of(levels, (pair for pair in lost if place not in pair[::2]))
@@ -226,14 +226,14 @@ def _weights(case: Case, names: tuple[str, ...], change: Callable[[Tensor], Tens
 
 
 def _sparse(case: Case, rng: np.random.Generator) -> Case:
-    """All tokens are zero but one, or but every third or so."""
+    """Only one token is not zero, or only about every third."""
     tokens, alone = case.h.shape[1], rng.integers(2) == 0
     positions = np.arange(tokens) == rng.integers(tokens) if alone else rng.integers(3, size=tokens) == 0
     return case.with_states(lambda states: states * torch.from_numpy(positions)[:, None])
 
 
 def _pruned(case: Case, rng: np.random.Generator) -> Case:
-    """Weights as pruning leaves them, half of them zero, or as they begin: whole rows and factors of zeros."""
+    """Weights after pruning, half of them zero, or as initialised: whole rows and factors of zeros."""
     names = ("W_Q", "W_K", "V", "W")
     if rng.integers(2) == 0:
         return _weights(
@@ -245,18 +245,18 @@ def _pruned(case: Case, rng: np.random.Generator) -> Case:
 
 
 def with_large_d(case: Case, rng: np.random.Generator) -> Case:
-    """Entries of d up to 48, of either sign: softplus(d) is d or 0 there, and formulas for it branch before."""
+    """Entries of d up to 48, of either sign: softplus(d) is d or 0 there, and formulas for it branch at smaller d."""
     return _weights(case, ("P_d",), lambda d: d.sign() * torch.from_numpy(rng.uniform(0, 48, tuple(d.shape))))
 
 
 def _any_options(case: Case, rng: np.random.Generator) -> Case:
     """Temperatures and step sizes of every magnitude: log-uniform between 1e-4 and 1e4.
 
-    At more than one step the step size is at most 1: larger steps would leave the range of numbers.
+    With more than one step, the step size is at most 1: larger steps would overflow.
     """
 
     def varied(config: Any) -> Any:
-        # what is not drawn is not offered: eta and tau are then at their defaults
+        # options that are not drawn are not offered, and eta and tau have their defaults
         if config.step_size != 1.0:
             config = replace(config, step_size=10.0 ** rng.uniform(-4, 4 if config.steps == 1 else 0))
         if isinstance(config, AttentionConfig) and not math.isclose(config.tau, math.sqrt(config.R)):
@@ -268,7 +268,7 @@ def _any_options(case: Case, rng: np.random.Generator) -> Case:
     return replace(case, config=varied(case.config))
 
 
-# kinds of an option that take the same weights
+# kinds of each option that take the same weights
 _SAME_WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "norm": ("channel", "folded"),
     "position": ("none", "alibi", "rotary"),
@@ -278,7 +278,7 @@ _SAME_FACTORS = ("low-rank", "low-rank-printed")
 
 
 def nearly(config: Config, absent: Collection[str]) -> Config:
-    """Options whose numbers differ from these in the fifth digit, as far as the implementation offers others."""
+    """Options whose numbers differ from these in the fifth digit, where the implementation offers other values."""
     if isinstance(config, BlockConfig):
         attention, mlp = (nearly(part, absent) for part in (config.attention, config.mlp))  # type: ignore[arg-type]
         return BlockConfig(attention, mlp)  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def nearly(config: Config, absent: Collection[str]) -> Config:
 
 
 def otherwise(config: Config, absent: Collection[str]) -> Config:
-    """Other options for the same weights, in kinds and in numbers, as far as the implementation offers them."""
+    """Other options for the same weights, in kinds and in numbers, where the implementation offers them."""
     if isinstance(config, BlockConfig):
         attention, mlp = (otherwise(part, absent) for part in (config.attention, config.mlp))  # type: ignore[arg-type]
         return BlockConfig(attention, mlp)  # type: ignore[arg-type]
@@ -332,9 +332,9 @@ STEPS = (1, 2, 3, 5, 9)
 
 
 _LONG = "long"
-# beyond the blocks of 16 and 32 that kernels work in, beside few features and heads
+# beyond the blocks of 16 and 32 in which kernels work, with few features and heads
 _BEYOND = {"J": (*range(33, 50), 65, 97), "M": tuple(range(33, 130))}
-# the smallest number of rows, how many of the first ones are made alike, and the sizes to draw from
+# the smallest number of rows, how many of the first rows are made equal, and the sizes to draw from
 ROWS: Mapping[str, tuple[int, int, Mapping[str, tuple[int, ...]]]] = {
     "any": (1, 1, {}),
     "three and more": (3, 1, {}),
@@ -343,9 +343,9 @@ ROWS: Mapping[str, tuple[int, int, Mapping[str, tuple[int, ...]]]] = {
 }
 
 
-# Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
-# softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709, or at 1420 where it
-# is of half of z.
+# From 0.01 to where exp overflows. Activations bend at a few, and level off between 15 and 40 (where shortcuts begin:
+# softplus(z) = z, sigmoid(z) = 1). Their exponentials overflow at 88 in float32 and at 709 in float64, or at 1420 if
+# it is exp(z / 2).
 MAGNITUDES = (
     *(0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0, 46.0),
     *(60.0, 86.0, 95.0, 140.0, 350.0, 730.0, 1460.0),
@@ -362,10 +362,10 @@ def with_every_magnitude(case: Case) -> Case:
 
 
 def with_every_d(case: Case) -> Case:
-    """Entries of d that walk through the magnitudes, at x = 0; where the walk begins and its signs vary."""
+    """Entries of d that go through the magnitudes, at x = 0; the first magnitude and the signs vary."""
     d = case.weights["P_d"]
     start = sum(case.x.shape) + d.numel()
-    values = [MAGNITUDES[(start + 7 * i) % len(MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
+    values = [MAGNITUDES[(start + 7 * i) % len(MAGNITUDES)] for i in range(d.numel())]  # 7 is coprime to their number
     walked = torch.tensor(values, dtype=d.dtype).reshape(d.shape)
     weights = {**case.weights, "P_d": torch.where(d < 0, -walked, walked)}
     return replace(case, x=torch.zeros_like(case.x), weights=weights)

@@ -25,7 +25,7 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
 
     Returns:
         Rows of one value per option, only a few more than the product of the two largest levels. A single option
-        takes each of its values once. Two rows in a row have as few values in common as can be, so that two
+        takes each of its values once. Consecutive rows have as few values in common as possible, so that two
         questions see two values of every option.
     """
     if len(levels) == 1:
@@ -38,7 +38,7 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
     }
     first, *left = rows_of(levels, every) or [()]
     ordered = [first]
-    while left:  # next comes the one that differs from the last in most options
+    while left:  # next comes the row that differs from the last in most options
         ordered.append(max(left, key=lambda row: sum(a != b for a, b in zip(row, ordered[-1], strict=True))))
         left.remove(ordered[-1])
     return tuple(ordered)
@@ -46,24 +46,24 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
 
 @lru_cache(maxsize=256)
 def in_turn(levels: tuple[int, ...]) -> tuple[Row, ...]:
-    """Rows of which twice as many in a row as an option has values take all of them; of the longest, as many."""
+    """Rows of which any 2n in turn have all n values of an option; for the longest option, any n in turn."""
     rng, rows = np.random.default_rng(0), math.lcm(*levels)
     turns = [[np.arange(n) if n == max(levels) else rng.permutation(n) for _ in range(rows // n)] for n in levels]
     return tuple(zip(*(np.concatenate(each).tolist() for each in turns), strict=True))
 
 
 def stride_over(rows: Sequence[object]) -> int:
-    """Steps of so many rows meet all of them, and a few of these steps rows from all over the array."""
+    """A step that visits every row when repeated, and of which a few repetitions reach all parts of the array."""
     return next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
 
 
 def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Row]:
-    """Few rows in which all of these meet: a greedy construction from a fixed seed."""
+    """A small set of rows in which all of these meet: a greedy construction from a fixed seed."""
     rng, missing, rows = np.random.default_rng(0), set(meetings_due), list[Row]()
-    # a bit for each value of each option, so that a set of values is a number
+    # one bit for each value of each option, so that an integer is a set of values
     starts = np.cumsum((0, *levels)).tolist()
     bits = [[1 << (start + value) for value in range(count)] for start, count in zip(starts, levels, strict=False)]
-    partners = [[0] * count for count in levels]  # of each value: those that it has not met yet, as bits
+    partners = [[0] * count for count in levels]  # for each value, as bits: those that it has not met yet
     for i, a, j, b in missing:
         partners[i][a] |= bits[j][b]
         partners[j][b] |= bits[i][a]

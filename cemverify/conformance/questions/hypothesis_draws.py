@@ -1,9 +1,9 @@
-"""Draws by Hypothesis that follow from the seed alone.
+"""Draws by Hypothesis that depend only on the seed.
 
-Hypothesis mixes into its draws the constants that it finds in the source of whatever local modules happen to be
-imported, and leaves what it found in the current folder (`.hypothesis`). What a property is asked would then depend
+Hypothesis mixes into its draws the constants that it finds in the source of any local modules that happen to be
+imported, and leaves what it found in the current folder (`.hypothesis`). A property's questions would then depend
 on the code of the layer under test, on how cemverify was installed, and on which worker asked what before. Hypothesis
-has no setting for it; suites/test_hypothesis_draws.py fails if a release makes this file useless or unneeded.
+has no setting for this; suites/test_hypothesis_draws.py fails if a release makes this file useless or unneeded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hypothesis.strategies import none
 
 @contextmanager
 def from_the_seed_alone() -> Iterator[None]:
-    """Inside, what Hypothesis draws depends on the seed and the strategy; outside, other tests draw as they did."""
+    """Within, what Hypothesis draws depends only on the seed and the strategy; other tests draw as before."""
     draws = getattr(HypothesisProvider, "_maybe_draw_constant", None)
-    if draws is None:  # as in 6.130.5, which knows no constants
+    if draws is None:  # as in 6.130.5, which does not use constants
         yield
         return
     HypothesisProvider._maybe_draw_constant = lambda *_, **__: None  # type: ignore[method-assign]
@@ -31,7 +31,7 @@ def from_the_seed_alone() -> Iterator[None]:
 
 
 def get_ready() -> None:
-    """Draws once, since the first draw of a process takes longest: Hypothesis registers NumPy's generator then."""
+    """Draws once, since a process's first draw takes longest: Hypothesis then registers NumPy's generator."""
 
     @settings(max_examples=1, database=None, deadline=None, phases=[Phase.generate])
     @given(none())

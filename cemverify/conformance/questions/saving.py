@@ -1,4 +1,4 @@
-"""Questions as plain data, so that they can be sent between processes and saved in files, and read back exactly.
+"""Questions as plain data that can be sent between processes, saved in files, and read back exactly.
 
 Arrays become NumPy arrays and keep their strides and their sharing (x may *be* h). Everything else becomes a tree
 that JSON can represent. Only dataclasses of this package are read back, so a file from elsewhere cannot create other
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Tree = Any  # what JSON can hold
+Tree = Any  # anything that JSON can hold
 Values = np.ndarray[Any, Any]
 
-# What arrays may be of, and the most numbers that one may be laid out over.
+# Allowed dtypes, and the most numbers over which an array may be laid out.
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "complex128", "complex64",
            "int64", "int32", "int16", "int8", "uint8", "bool")  # fmt: skip
 _WIDEST = 2**26
@@ -34,8 +34,8 @@ class SavedCall:
     arguments: Tree  # the tree of its arrays by name ("x", "h", "weights" ...)
     config: Tree  # its tree
     changed: bool  # whether the call changed its arrays
-    fault: str | None  # what it did instead of answering, if it did
-    # answer, expected, budget: names of arrays; what came back, what is due, how far apart they may be
+    fault: str | None  # what it did instead of answering, if anything
+    # answer, expected, budget: names of arrays: the result, the right one, how far apart they may be
     answer: str | None
     expected: str | None
     budget: str | None
@@ -43,20 +43,20 @@ class SavedCall:
 
 @dataclass(frozen=True)
 class Saved:
-    """Everything that is needed to ask a case again."""
+    """Everything that is needed to repeat a case."""
 
-    question: Tree  # the tree of what the property was asked
-    # dtype, device: what arrays were rounded to, and where
+    question: Tree  # the tree of the property's question
+    # dtype, device: those of the arrays in the calls
     dtype: str
     device: str
     kind: str  # which arrays the implementation takes: "torch", "numpy" or "jax"
-    arrays: Mapping[str, Values] = field(repr=False)  # by the names in the trees
-    calls: Sequence[SavedCall] = field(repr=False)  # what the check asked of the implementation, in order
-    # for a black box, the worst residual as a sum of the answers times weights
+    arrays: Mapping[str, Values] = field(repr=False)  # by their names in the trees
+    calls: Sequence[SavedCall] = field(repr=False)  # the check's calls to the implementation, in order
+    # for an energy layer, the worst residual as a sum of the answers times weights
     linear: Mapping[str, Any] | None = field(default=None, repr=False)
-    # where a call did not come back, the seconds in which it ought to have; None where all did
+    # if a call did not return, the seconds that it had; otherwise None
     within: float | None = None
-    # of an energy layer that declares any: names of arrays by the parameters' own names
+    # for an energy layer with parameters: names of arrays by the parameters' own names
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +66,7 @@ class Packing:
 
     arrays: dict[str, Values] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    alive: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+    alive: list[Tensor] = field(default_factory=list)  # keeps them alive, so that no id is reused
 
     def tree(self, value: Any, name: str = "value") -> Tree:
         """The tree of a value made of dataclasses, mappings, sequences, tensors, numbers and words.
@@ -94,7 +94,7 @@ class Packing:
         raise TypeError(f"a {type(value).__name__} cannot be saved")
 
     def add(self, name: str, values: Tensor) -> str:
-        """Puts an array into the pool and returns its name there. Equal arrays of one name are stored once."""
+        """Puts an array into the pool and returns its name there. Equal arrays with the same name are stored once."""
         wide = values.float() if values.dtype == torch.bfloat16 else values
         content = wide.detach().cpu().contiguous().numpy().copy()
         unique, i = name, 1
@@ -168,7 +168,7 @@ def dtype_of(word: str) -> torch.dtype:
     """The dtype of that name.
 
     Raises:
-        ValueError: arrays of numbers have no such dtype here.
+        ValueError: it is none of the allowed dtypes.
     """
     if word not in _DTYPES:
         raise ValueError(f"{word!r} is none of the dtypes {', '.join(_DTYPES)}")
@@ -180,7 +180,7 @@ def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
     """A tensor of the same numbers with another memory layout.
 
     Raises:
-        ValueError: a stride is negative, there are not as many as axes, or nothing was ever laid out so widely.
+        ValueError: a stride is negative, there is not one per axis, or the array would span too much memory.
     """
     if not all(isinstance(stride, int) and 0 <= stride <= _WIDEST for stride in strides):
         raise ValueError(f"strides are whole numbers from 0 to {_WIDEST:,}, not {str(list(strides))[:80]}")

@@ -1,7 +1,7 @@
-"""Smaller cases: shrinks what Hypothesis found once more, first in size and then in digits.
+"""Smaller cases: shrinks again what Hypothesis found, first in size, then in digits.
 
 Hypothesis shrinks choices, and choosing another size changes every choice after it. Here whole tokens, features,
-heads and hidden units are removed from a failing case, and all other numbers stay.
+heads and hidden units are removed from a failing case, and all other numbers stay the same.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.spaces import Space
 
-_LONG = 16  # indices of an axis that is taken apart by halves first
-_FEW = (1, 2, 3)  # significant digits that numbers are cut to
-_NUMBERS = 24  # numbers of an array that are looked at one by one
+_LONG = 16  # axes of this length are first reduced by halves
+_FEW = (1, 2, 3)  # significant digits to which numbers are cut
+_NUMBERS = 24  # arrays with at most this many numbers are simplified one by one
 Key = TypeVar("Key")
 
-# one letter per axis: model, heads, head, hidden, rank; where there is one per head, K comes before it
+# one letter per axis: model D, heads K, head R, hidden M, rank r; with one array per head, K comes first
 _AXES = {"W_Q": "KRD", "W_K": "KRD", "to_self": "K", "to_others": "K", "V": "MD", "W": "MD",
          "diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # fmt: skip
 
@@ -36,7 +36,7 @@ def smaller(case: Case, space: Space) -> Iterator[Case]:
     yield from _without(case, "BJ" if in_a_block else "BJM" if space.square else "BJDKRMr", space)
     if isinstance(case.config, AttentionConfig | MLPConfig):
         yield from (case.having(steps=fewer) for fewer in sorted(space.steps) if fewer < case.layer_config.steps)
-    tied = not space.apart  # if x and h are one, so they stay
+    tied = not space.apart  # if x and h are one array, they stay one
     states = {"h": case.h} if tied else {"x": case.x, "h": case.h}
     for name, simpler in simpler_arrays({**states, **case.weights}):
         yield _with(case, name, simpler, tied)
@@ -60,7 +60,7 @@ def _without(case: Case, axes: str, space: Space) -> Iterator[Case]:
 
 
 def _parts(size: int) -> Iterator[range]:
-    """What may be taken out of an axis: of a long one its last half, quarter and so on; then every single index."""
+    """What may be removed from an axis: from a long one its last half, quarter and so on; then every single index."""
     part = size // 2
     while part >= _LONG // 2:
         yield range(size - part, size)
@@ -80,7 +80,7 @@ def _sizes(case: Case) -> dict[str, int]:
 
 
 def _config_without(config: Config, axis: str, less: int, space: Space) -> Config | None:
-    """The config with so much less along the axis, or None if the space has no such case."""
+    """The config with that much less along the axis, or None if the space has no such case."""
     if axis in "BJ":
         return config
     assert not isinstance(config, BlockConfig)
@@ -101,7 +101,7 @@ def _config_without(config: Config, axis: str, less: int, space: Space) -> Confi
 
 def _axes_of(name: str, array: Tensor) -> str:
     if name == "gain" and array.shape[0] == 1:
-        return "1"  # a scalar gain, or one dimension, which is never taken out
+        return "1"  # a scalar gain, or a single dimension, which is never removed
     axes = _AXES[name]
     return axes if array.dim() == len(axes) else f"K{axes}"
 
@@ -115,9 +115,9 @@ def _drop(array: Tensor, axes: str, axis: str, index: range) -> Tensor:
 
 
 def simpler_arrays(named: Mapping[Key, Tensor]) -> Iterator[tuple[Key, Tensor]]:
-    """Arrays of zeros, integers, few digits, then number after number, each with its name.
+    """Arrays of zeros, of integers, of few digits, then changed number by number, each with its name.
 
-    Every form is shorter to write than the one before, so the process terminates.
+    Every form is shorter to write than the one before, so this terminates.
     """
     for name, array in named.items():
         for simpler in (torch.zeros_like(array), array.round(), *(digits(array, n) for n in _FEW)):
@@ -129,7 +129,7 @@ def simpler_arrays(named: Mapping[Key, Tensor]) -> Iterator[tuple[Key, Tensor]]:
             shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in _FEW))
             for candidate in dict.fromkeys(map(float, shorter)):
                 if written_length(candidate) < written_length(float(value)):
-                    changed = array.clone()  # which keeps strides, and so may have no flat view
+                    changed = array.clone()  # a clone keeps strides, and so may have no flat view
                     changed[np.unravel_index(i, array.shape)] = candidate  # torch's would first import its compiler
                     yield name, changed
 
@@ -141,7 +141,7 @@ def digits(values: Tensor, n: int) -> Tensor:
 
 
 def written_length(value: float) -> int:
-    """How much there is to write down; nothing for zero."""
+    """The length of its digits; 0 for zero."""
     return len(f"{abs(value):.17g}".rstrip("0")) if value else 0
 
 

@@ -1,7 +1,7 @@
 """Spaces: the cases of a property, and two ways to draw from them.
 
 *small*: arrays of small integers, which shrink to readable minimal cases and contain ties and zeros; a Hypothesis
-strategy. *scattered*: normally distributed values, some in degenerate textures, drawn by a plain random generator.
+strategy. *scattered*: normally distributed values, some in degenerate textures, from a plain random generator.
 Hypothesis tends to revisit what it has seen; scattered cases cover all sizes and combinations of options evenly.
 """
 
@@ -30,27 +30,27 @@ Arrays = dict[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-# sizes, or limits on sizes: batch, tokens, model, heads, head, hidden, and rank of a low-rank preconditioner
+# sizes, or limits on sizes: batch B, tokens J, model D, heads K, head R, hidden M, and rank of a preconditioner
 Dims = Mapping[str, int]
 SMALL: Dims = {"B": 1, "J": 3, "D": 3, "K": 2, "R": 2, "M": 2, "rank": 1}
 SCATTERED: Dims = {"B": 4, "J": 9, "D": 13, "K": 12, "R": 6, "M": 8, "rank": 4}
-LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
+LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # for one axis of each scattered case
 _BESIDE: Dims = {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, "rank": 1}  # beside sizes that a space names
-# all sizes for an implementation that compiles each of them: a few of everything, and no axis like another
+# all sizes for an implementation that compiles each of them: a few of everything, no two axes alike
 COMPILED: tuple[Dims, ...] = (
     {"B": 2, "J": 3, "D": 4, "K": 2, "R": 2, "M": 3, "rank": 1},
     {"B": 3, "J": 19, "D": 18, "K": 3, "R": 6, "M": 21, "rank": 2},
 )
-_COMPILED_SIZES = 2  # that a space names
-# numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
+_COMPILED_SIZES = 2  # how many of a space's own sizes
+# numbers of tokens on both sides of the blocks in which kernels work, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
 WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
 
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
-_RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
-# of so many scattered cases in a row, one has pruned weights, another one ends as it begins, and in another one every
-# other token equals the one before it, whatever the texture
+_RARER = ("far", "at-the-memory", "large-states", "small-states")  # only in scattered cases, which are many
+# of so many consecutive scattered cases, one has pruned weights, one ends as it begins, and in one every other
+# token equals the one before it, whatever the texture
 _IN_A_ROW = 5
 
 
@@ -63,23 +63,23 @@ class Space:
     preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)  # the fixed preconditioner
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # options that vary, with their values
     preconditioners: tuple[PreconditionerConfig, ...] = ()  # if any, the ones to choose from instead
-    # steps, step_sizes: what T and eta are drawn from
+    # steps, step_sizes: the values of T and eta to draw from
     steps: tuple[int, ...] = (1,)
-    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)  # 0.3 is none of float32's numbers
+    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)  # 0.3 is not a float32 number
     free_temperature: bool = True  # whether tau varies; if not, it is sqrt(R)
     apart: bool = True  # whether x differs from h
-    square: bool = False  # whether R K = D, as standard attention has it
+    square: bool = False  # whether R K = D, as in standard attention
     # tokens, batch: the smallest numbers of each
     tokens: int = 1
     batch: int = 1
     # by letter, the sizes to draw from instead of all small ones
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     textures: tuple[str, ...] = _USUAL  # degenerate forms that dense cases may take
-    # whether each shape and each configuration is compiled, so that cases share few of them, and differ in their
+    # whether each shape and each configuration is compiled; then cases share a few of them and differ in their
     # numbers
     few: bool = False
-    rows: int | None = 4  # how many combinations of options are asked for then; None for all pairs
-    each_value: bool = False  # whether few scattered cases in a row take every value of each option
+    rows: int | None = 4  # how many combinations of options are then asked; None for all pairs
+    each_value: bool = False  # whether a few consecutive scattered cases take every value of each option
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that applies to an implementation without these features."""
@@ -102,21 +102,21 @@ class Space:
         return space
 
     def compiled(self) -> Space:
-        """This space for an implementation that compiles each shape and each configuration."""
+        """This space for an implementation for which each shape and each configuration is compiled."""
         every = {axis: max(1, len(named) // _COMPILED_SIZES) for axis, named in self.sizes.items()}
         sizes = {axis: named[:: -every[axis]][:_COMPILED_SIZES][::-1] for axis, named in self.sizes.items()}
-        # of the steps the first and the middle one: loops are compiled in proportion to T
+        # of the steps, only the first and the middle one: the time to compile a loop is proportional to T
         steps = tuple(dict.fromkeys((self.steps[0], self.steps[len(self.steps) // 2])))
-        # what some spaces leave out comes last, so that the others have the same rows
+        # sorts last what some spaces leave out, so that the others have the same rows
         choices = {name: tuple(sorted(values, key="relu".__eq__)) for name, values in self.choices.items()}
         return replace(self, few=True, sizes=sizes, steps=steps, choices=choices)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
-        """The name of a choice of which no value is offered, if there is one."""
+        """The name of a choice without any offered value, if there is one."""
         return next((name for name, values in self.within(absent).choices.items() if not values), None)
 
     def reach(self) -> dict[str, int]:
-        """The largest sizes of its cases, by letter: T, J, B, M, K, D, as far as the layer has them."""
+        """The largest sizes of its cases, by letter: T, J, B, M, K, D, where the layer has them."""
         near = _BESIDE if self.sizes else {**SCATTERED, **LONGER}
         sizes = {"T": max(self.steps)} | {axis: max(self.sizes.get(axis, (near[axis],))) for axis in "JBMKD"}
         if self.square and not self.sizes:
@@ -168,10 +168,10 @@ def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **oth
 
 @st.composite
 def cases(draw: st.DrawFn, space: Space) -> Case:
-    """A Hypothesis strategy for small cases of that space: float64, at most 3 tokens but for named sizes."""
+    """A Hypothesis strategy for small cases of that space: float64, at most 3 tokens except for named sizes."""
     if space.few:
         turns = _turns(space)
-        every = len(COMPILED)  # of the smallest sizes
+        every = len(COMPILED)  # selects the smallest sizes
         config, shapes = _in_few(space, every * draw(st.integers(0, (turns - 1) // every)))
     else:
         config, shapes = _question(_drawn(draw), space, SMALL)
@@ -179,15 +179,15 @@ def cases(draw: st.DrawFn, space: Space) -> Case:
 
 
 def scattered_case(space: Space, seed: int) -> Case:
-    """A case of that space drawn by a random generator; options that vary follow a covering array.
+    """A case of that space from a random generator; options that vary follow a covering array.
 
     As many consecutive seeds as the array has rows cover every pair of values of any two options. The number of
     heads, named sizes and textures take turns too, because rules such as ALiBi's slopes may fail at a single one.
-    Each axis in turn is longer than the others, because a fault beyond a block of sixteen does not show at short
+    Each axis in turn is longer than the others, because a fault beyond a block of sixteen does not show with short
     axes.
     """
     rng = np.random.default_rng(seed)
-    # by the generator, except for the values that take turns
+    # at random, except for values that take turns
     pick = _Pick(lambda values: values[seed % len(values)], lambda values: values[int(rng.integers(len(values)))])
     space = space if space.few else _on_a_row(space, seed)
     any_texture = space.textures == _USUAL
@@ -223,7 +223,7 @@ def _on_a_row(space: Space, number: int) -> Space:
     The two parts of a block share the kind of preconditioner; each draws its own number of steps.
     """
     rows = _rows(space)
-    # neighbours in the array have values in common: whoever asks for a few rows takes them from all over it
+    # neighbouring rows have values in common, so a few questions take rows from all over the array
     number *= stride_over(rows) if space.few else 1
     values = [options[i] for options, i in zip(_varied(space), rows[number % len(rows)], strict=True)]
     fixed = dict(zip(space.choices, values, strict=False))
@@ -242,8 +242,8 @@ def _varied(space: Space) -> list[tuple[Any, ...]]:
 def _steps_are_in_rows(space: Space) -> bool:
     """Whether steps are one of the options that vary.
 
-    The parts of a block draw their own. Where each is compiled, and not all pairs are asked for, steps take turns
-    apart from the rows, so that spaces with other steps have the same ones.
+    The parts of a block draw their own. If each is compiled, and not all pairs are asked, steps take turns
+    apart from the rows, so that spaces with other steps have the same rows.
     """
     return space.layer != "block" and not (space.few and space.rows)
 
@@ -254,15 +254,15 @@ def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
 
 
 def _in_few(space: Space, number: int) -> tuple[Config, Shapes]:
-    """One of few configurations with the sizes that go with it: whoever asks for that number gets the same."""
+    """One of a few configurations with its sizes; the same number always gives the same one."""
     number %= _turns(space)
     return _question(_by_number(number), _on_a_row(space, number), COMPILED[number % len(COMPILED)])
 
 
 def _turns(space: Space) -> int:
-    """How many configurations with their sizes the cases share."""
+    """How many configurations, with their sizes, the cases share."""
     every = len(_rows(space))
-    # of few rows half, as all are asked for elsewhere
+    # half of them if they are few, as all are asked elsewhere
     rows = every if space.rows is None else min(every, space.rows, max(every, space.rows) // 2)
     return max(rows, *map(len, space.sizes.values() or (COMPILED,)))
 
@@ -273,9 +273,9 @@ def _turns(space: Space) -> int:
 class _Pick(NamedTuple):
     """Makes choices."""
 
-    turn: Callable[[Sequence[Any]], Any]  # one of several values that must all take their turn
-    one_of: Callable[[Sequence[Any]], Any]  # one of the values; the first is the simplest
-    number: int | None = None  # that alone decides, if so
+    turn: Callable[[Sequence[Any]], Any]  # chooses one of several values that must all take their turn
+    one_of: Callable[[Sequence[Any]], Any]  # chooses one of the values; the first is the simplest
+    number: int | None = None  # if given, it alone decides
 
 
 def _drawn(draw: st.DrawFn) -> _Pick:
@@ -289,15 +289,15 @@ def _drawn(draw: st.DrawFn) -> _Pick:
 
 @cache
 def _sampled(values: tuple[Any, ...], _types: tuple[type, ...]) -> st.SearchStrategy[Any]:
-    """One of the values. Made once: making a strategy takes longer than drawing from it; 1 and 1.0 stay apart."""
+    """One of the values. Cached: making a strategy takes longer than drawing from it. 1 and 1.0 stay distinct."""
     return st.sampled_from(values)
 
 
 def _by_number(number: int) -> _Pick:
-    """Choices made by a number alone, each apart from the others: spaces agree in whatever they both leave open."""
+    """Choices that depend only on a number, each independently: spaces agree in every choice that both leave open."""
 
     def one_of(values: Sequence[Any]) -> Any:
-        if len(values) == 2:  # steps: in four numbers, both of them with both of `COMPILED`
+        if len(values) == 2:  # steps: any four numbers combine both values with both of `COMPILED`
             return values[(number + number // 2) % 2]
         return values[(len(values) // 2 - number) % len(values)]
 
@@ -352,7 +352,7 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], sizes: Dims) -> 
     if space.layer == "attention":
         return attention
     own = replace(_of_rank(pick.one_of(kinds), sizes["rank"]), per_head=False)
-    # T, eta and the norm's epsilon are the MLP's own: a block may read one part's in the other
+    # T, eta and the norm's epsilon are the MLP's own: a faulty block may read one part's in the other
     pick = pick if pick.number is None else _by_number(pick.number + 1)
     mlp = MLPConfig(
         sizes["D"], sizes["M"], preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
@@ -379,7 +379,7 @@ def _case(config: Config, arrays: Arrays) -> Case:
 
 @cache
 def _integers(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
-    # fill=nothing(): every entry is drawn, or whole arrays would share one value
+    # fill=nothing(): every entry is drawn; otherwise whole arrays would share one value
     return hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing())
 
 
@@ -392,15 +392,15 @@ def _times(arrays: Arrays, factors: Mapping[str, float]) -> Arrays:
 
 
 def _gentle(arrays: Arrays) -> Arrays:
-    """Logits and activations of order one, whatever the scale: in bfloat16, or after many steps, larger ones say
+    """Logits and activations of order one at any scale: in bfloat16, or after many steps, larger ones show
     nothing."""
     return _map(arrays, ("W_Q", "V"), lambda w: w * math.sqrt(w[..., 0].numel()) / w.norm())
 
 
 def _loud_end(arrays: Arrays) -> Arrays:
-    """A last token that is much larger than the others, which read evenly where x is an array of its own.
+    """A last token that is much larger than the others; these read evenly if x is an array of its own.
 
-    Where it is the last state, too, its logits grow with its square, and soon nothing is known of it in bfloat16.
+    If it is also the last state, its logits grow with its square, and in bfloat16 they soon say nothing.
     """
     end = torch.ones(arrays["h"].shape[1], dtype=torch.float64)
     end[-1] = 100.0 if "x" in arrays else 3.0
@@ -409,10 +409,10 @@ def _loud_end(arrays: Arrays) -> Arrays:
 
 
 def _far_keys(arrays: Arrays) -> Arrays:
-    """Attention in which every token reads the first four, wherever it stands: all others are zero in the memory.
+    """Attention in which every token reads the first four, wherever it stands: the rest of the memory is zero.
 
-    Their logits are alike, and so large that no zero is read beside them. Keys have features in the last plane alone,
-    whose angle grows most slowly: where angles are off by as much in each plane, it is off by most of its own.
+    Their logits are alike, and so large that no zero is read with them. Keys only have features in the last plane,
+    whose angle grows most slowly: an error that all planes' angles share is nearly all of that plane's own angle.
     """
     arrays = _gentle(arrays)
     W_Q, W_K, h = arrays["W_Q"], arrays["W_K"].clone(), arrays["h"]
@@ -420,10 +420,10 @@ def _far_keys(arrays: Arrays) -> Arrays:
     plane = torch.arange(R) % max(1, R // 2) == max(1, R // 2) - 1
     W_K[:, ~plane] = 0.0
     x = arrays["x"][:1, :1] if "x" in arrays else h[:1, -1:]
-    towards = torch.einsum("krd,kre,e->d", W_K, W_Q, x[0, 0]) / math.sqrt(R)  # of h to logits
+    towards = torch.einsum("krd,kre,e->d", W_K, W_Q, x[0, 0]) / math.sqrt(R)  # maps h to logits
     length = (towards @ towards).clamp(min=1e-9)
     aside = h - (h @ towards)[..., None] * towards / length
-    # what sets the four apart is as large as what their logits come from: rounding the one hides none of the other
+    # what sets the four apart is as large as the source of their logits, so rounding one does not hide the other
     h = _LOGIT * (aside / length.sqrt() + towards / length) * read[:, None]
     apart = {"x": x.expand_as(h).contiguous()} if "x" in arrays else {}
     return {**arrays, **apart, "W_K": W_K, "h": h}
@@ -433,9 +433,9 @@ _READ, _LOGIT = 4, 48.0
 
 
 def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
-    """Weights without their first column and their last row, as pruning or an initialisation with zeros leaves them.
+    """Weights with zeros in their first column and last row, as after pruning or zero initialisation.
 
-    No weight vanishes as a whole: an axis of one entry keeps it.
+    No weight vanishes entirely: an axis of one entry keeps it.
     """
 
     def prune(weight: Tensor) -> Tensor:
@@ -450,7 +450,7 @@ def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
 
 
 def _closed(states: Tensor) -> Tensor:
-    """The last row as the first one, and each row's last token as its first: what lies between is other than both."""
+    """The last row is the first one, and each row's last token is its first; what lies between differs from both."""
     states = states.clone()
     states[:, -1] = states[:, 0]
     states[-1] = states[0]
@@ -458,7 +458,7 @@ def _closed(states: Tensor) -> Tensor:
 
 
 def _paired(states: Tensor) -> Tensor:
-    """Every other token as the one before it: two neighbours are equal, and the next two are others."""
+    """Every other token repeats the one before it: two neighbours are equal, and the next two are others."""
     states = states.clone()
     later = states[:, 1::2]
     later.copy_(states[:, ::2][:, : later.shape[1]])
@@ -472,7 +472,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     # logits in the thousands, activations deep in their tails, softplus far from zero
     "huge": lambda arrays: _times(arrays, {"W_K": 1024.0, "V": 12.0, "P_d": 12.0}),
     "gentle": _gentle,
-    # most tokens are zero; of every 37 only the last two are not, so a layer that skips zeros must find those
+    # nearly all tokens are zero; of every 37 only the last two are not, so a layer that skips zeros must find those
     "sparse": lambda arrays: _map(
         _gentle(arrays), ("x", "h"), lambda x: x * (torch.arange(x.shape[1]).flip(0) % 37 < 2)[:, None]
     ),
@@ -480,7 +480,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "far-keys": _far_keys,
     "signs": lambda arrays: _map(_gentle(arrays), ("x", "h"), lambda x: torch.where(x < 0, -1.0, 1.0).double()),
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
-    # states in the hundreds with weights so small that logits and activations stay the same
+    # states in the hundreds, with weights so small that logits and activations stay the same
     "far": lambda arrays: _times(arrays, {"x": 256.0, "h": 256.0, **dict.fromkeys(("W_K", "W_Q", "V"), 2.0**-8)}),
     # x has the values of h, in an array of its own
     "at-the-memory": lambda arrays: {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays,
@@ -490,6 +490,6 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
 }
 
 
-# step sizes and sizes of many steps: larger steps let roundoff grow from one to the next
+# step sizes for many steps, and sizes: larger steps let roundoff grow from one to the next
 GENTLE = (2.0**-5, 2.0**-7)
 FEW_OF_ALL = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}
