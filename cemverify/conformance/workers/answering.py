@@ -1,7 +1,7 @@
-"""The implementation's process: it loads the implementation, performs what experiments it is told, and answers.
+"""The implementation's process: it loads the implementation, performs the experiments asked for, and answers.
 
-It judges nothing. The golden answers, the comparisons and the verdicts are made in the process that asks (see
-`judging`). This process shares nothing with it but a socket.
+It judges nothing. Golden answers, comparisons and verdicts are made in the judge's process (see `judge`),
+which shares nothing with this one but a socket.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from cemverify.conformance.source.reading.code import OwnCode, as_plain, read_co
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Channel, Closed, answer, requested
 
-# the names of no experiments
-STATE = ""  # whether the process is still what it was
-REACHED = "reached"  # which lines ran; whether the property is finished is its argument
+# requests that are no experiments
+STATE = ""  # asks whether the process is still as it was
+REACHED = "reached"  # asks which lines ran; its argument says whether the property is finished
 
 
 @dataclass(frozen=True)
 class Request:
     """An experiment to perform."""
 
-    number: int  # the answer carries it too
+    number: int  # repeated in the answer
     experiment: str  # "module:name"
-    kind: type = Caller  # of who asks: a caller, or a box around one
-    # dtype, device: of the caller
+    kind: type = Caller  # the type of the first argument: a caller, or a box around one
+    # dtype, device: those of the caller
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
-    absent: Mapping[str, str] | None = None  # what that takes as not offered, if that is not what was declared
+    absent: Mapping[str, str] | None = None  # what it takes as not offered, if not what was declared
     arguments: tuple[Any, ...] = ()
     named: Mapping[str, Any] | None = None
-    t: int = 0  # the step that a box is asked for
+    t: int = 0  # the step whose energy a box asks for
 
 
 def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str, str]) -> None:
@@ -60,21 +60,21 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     limit(effort.memory)
     torch.set_num_threads(1)
     os.environ.clear()
-    os.environ.update(environment)  # a fork server has that of its own start
+    os.environ.update(environment)  # a fork server has the environment of its own start
     folder = os.getcwd()
     line, originals = Channel(end), Originals()
     use(effort.edited)
     try:
         subject = load(name)
         description = describe(subject) | {"origin": written(subject)}
-        reads = effort.reads_code and not effort.edited  # which are other lines than those of the files
+        reads = effort.reads_code and not effort.edited  # edited code has other lines than the files
         code = read_code(naming.parts(name)[0], subject) if reads else OwnCode()
         introduction = answer({**description, "code": as_plain(code)})
-    except Exception as error:  # or the process would end without a word
+    except Exception as error:  # otherwise the process would end without a word
         why = str(error) if isinstance(error, LoadError) else f"its declaration cannot be read: {words(error)}"
         line.send(answer({"unloaded": why}))
         return
-    # an import may leave modes and defaults behind, which are not what is judged
+    # an import may leave modes and defaults behind, and is not judged
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
@@ -99,7 +99,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
 
 
 def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> dict[str, Any]:
-    """What an experiment came to, typed. Calls alone are recorded, as recording slows down all Python that runs."""
+    """The result of an experiment, typed. Only calls are recorded, because recording slows down all Python code."""
     if request.absent is not None:
         subject = replace(subject, not_offered=request.absent)
     caller_or_box: Any = Caller(subject, request.dtype, request.device, watching=recorder.watching)
@@ -111,10 +111,10 @@ def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> di
         }
     except Fault as fault:
         return fault.described()
-    except KeyboardInterrupt:  # not the user's, who interrupts the command
+    except KeyboardInterrupt:  # not the user's Ctrl-C, which interrupts the command
         return Raised("it raised KeyboardInterrupt").described()
     except BaseException as error:
-        if ran_out(error):  # little is needed here: an earlier call holds what is missing
+        if ran_out(error):  # little memory is needed here: an earlier call holds what is missing
             return _SHORTAGE
         return {"broke": words(error)}
 
@@ -133,18 +133,18 @@ def _packed(number: int, outcome: Mapping[str, Any]) -> bytes:
 
 
 def describe(subject: Subject) -> dict[str, Any]:
-    """What a subject declares, without its functions: they stay here."""
+    """What a subject declares, without its functions, which stay here."""
     common = {"arrays": subject.arrays, "not_offered": dict(subject.not_offered)}
     if isinstance(subject, Implementation):
         return {**common, "functions": list(subject.functions)}
-    step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # which is asked here
+    step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # `learned` is asked here
     P, functions = step["preconditioner"], [name for name, value in step.items() if callable(value)]
     if not callable(P) and P is not None:
         step["preconditioner"] = P if isinstance(P, str) else as_tensor(P)
     step |= dict.fromkeys(functions, _FUNCTION)
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in _FUNCTIONS}
-    has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain
+    has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain data
     plain = {name: value for name, value in vars(subject).items() if name not in {*_NOT_PLAIN, *has}}
     declared = {name: _without_functions(value) for name, value in plain.items()}
     return {
@@ -161,7 +161,7 @@ def describe(subject: Subject) -> dict[str, Any]:
 
 
 def written(subject: Subject) -> dict[str, Any]:
-    """Where the functions of the implementation in this process are written."""
+    """Where the functions of the implementation are written, as found in this process."""
     origin = origin_of(subject)
     places = {name: vars(place) for name, place in origin.places.items()}
     return {"digest": origin.digest, "places": places, "parameters": origin.parameters}
@@ -173,13 +173,13 @@ _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_ma
 
 
 def _form(parameters: Mapping[str, torch.Tensor], name: str) -> tuple[str, list[int]]:
-    """The first name of a parameter, which may have several, and its shape."""
+    """The first name of a parameter, which may have several, and the parameter's shape."""
     first = next(other for other, p in parameters.items() if p is parameters[name])
     return first, list(parameters[name].shape)
 
 
 def declared(description: Mapping[str, Any]) -> Subject:
-    """A subject that declares what `describe` says; calling one of its functions is a mistake of ours."""
+    """A subject that declares what `describe` says; calling one of its functions is a defect of cemverify."""
     if "functions" in description:
         return Implementation(
             dict.fromkeys(description["functions"], _not_here), description["not_offered"], description["arrays"]
@@ -207,7 +207,7 @@ def declared(description: Mapping[str, Any]) -> Subject:
 
 
 def _without_functions(value: Any) -> Any:
-    """A value, or a mapping whose functions are named as such: they stay here."""
+    """A value, or a mapping with a mark in place of functions, which stay here."""
     if not isinstance(value, Mapping):
         return value
     return {name: _FUNCTION if callable(one) else one for name, one in value.items()}
@@ -220,7 +220,7 @@ def _with_functions(value: Any) -> Any:
 
 
 def whence(description: Mapping[str, Any]) -> Origin:
-    """The origin that `written` says, as far as it can be one."""
+    """The origin that `written` describes, as far as it is valid."""
     try:
         origin = description["origin"]
         digest, places = origin["digest"], origin["places"].items()

@@ -1,7 +1,7 @@
-"""What JAX is told of compiling in the processes of a run: quickly, and no program twice.
+"""How JAX compiles in the processes of a run: quickly, and each program once.
 
-A check compiles hundreds of tiny functions and calls each a few times, so that LLVM's costly passes never pay. The
-programs lie in a folder that the processes of a run share. Torch and NumPy read none of this.
+A check compiles hundreds of tiny functions and calls each a few times, so LLVM's costly passes never pay off. The
+processes of a run share a folder of compiled programs. Torch and NumPy read none of these settings.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# Emitting fused kernels by MLIR takes as long again as all the rest, and splitting a program a quarter. XLA ends the
-# process where it does not know a flag, so only versions of jaxlib between the two that were tried are given these.
+# Emitting fused kernels by MLIR takes as long as everything else, and splitting a program a quarter of it. XLA ends
+# the process at an unknown flag, so only versions of jaxlib between the two that were tried get these.
 _PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 TRIED = ((0, 6), (0, 10))
 
 
 def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
-    """An environment in which JAX compiles quickly and keeps programs in that folder, but for what it says itself."""
+    """An environment in which JAX compiles quickly and keeps programs in that folder; its own settings win."""
     settings = {
         "JAX_COMPILATION_CACHE_DIR": folder,
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    flags = f"{_flags()} {environment.get('XLA_FLAGS', '')}".rstrip()  # of two alike the last one counts
+    flags = f"{_flags()} {environment.get('XLA_FLAGS', '')}".rstrip()  # the last of two equal flags counts
     return {**settings, **environment, "XLA_FLAGS": flags}
 
 

@@ -1,4 +1,4 @@
-"""When to give up: an implementation that costs one worker after another is not asked any further, so the
+"""When to give up: an implementation that costs one worker after another is not tested any further, so that the
 run ends."""
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
-IN_A_ROW, IN_ALL = 5, 25  # workers that may be lost: by properties that ask the same functions, and altogether
+IN_A_ROW, IN_ALL = 5, 25  # workers that may be lost: in a row by properties that call the same functions; in all
 
 
 @dataclass
 class LostWorkers:
     """Counts the workers that an implementation has cost."""
 
-    # causes of the latest losses without a success in between, by the functions that were asked
+    # causes of the losses since the last success, by the functions that were called
     in_a_row: defaultdict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
     altogether: int = 0  # how many workers were lost
 

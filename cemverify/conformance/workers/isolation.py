@@ -1,17 +1,17 @@
-"""Runs an implementation in processes of its own, so that it may hang, crash or lie without changing what is said.
+"""Runs an implementation in processes of its own, so that no hang, crash or lie of it changes what is reported.
 
-Each worker is two processes. One asks, compares and judges (see `judging`); neither it nor this process runs code of
+Each worker is two processes. One asks, compares and judges (see `judge`); neither it nor this process runs code of
 the implementation. The other, its child, holds the implementation and answers (see `answering`). A worker takes one
-property at a time. One that hangs or dies is replaced, and the property it was at gets a typed verdict. So does a
-property after which the implementation's process can no longer be trusted, because it ran out of memory or finds
+property at a time. One that hangs or dies is replaced, and its current property gets a typed verdict. It is also
+replaced when the implementation's process can no longer be trusted, because it ran out of memory or finds
 torch's own functions replaced.
 
-Every wait has a limit, and what a process waits for a core counts for none of them. A call may take `Effort.timeout`
-seconds, an import LOADING, and the judge's process enforces both. A property may take `Effort.seconds`, or twice that
-and a minute if the implementation blocks. A judge's process that was neither heard from nor seen to compute for some
-seconds has been stopped or is gone, and is dismissed with its child.
-An implementation that costs one process after another is given up (see `giving_up`). What the implementation may hold
-in memory: see `limits`.
+Every wait has a limit, which does not count time that a process waits for a core. A call may take `Effort.timeout`
+seconds and an import LOADING; the judge's process enforces both. A property may take `Effort.seconds`, or twice that
+and a minute if the implementation blocks. A judge's process that for some seconds neither sends anything nor
+computes has been stopped or is gone; it is dismissed with its child.
+An implementation that costs one process after another is given up (see `giving_up`). `limits` says how much memory
+the implementation may hold.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def run(
     """Tests the implementation of that name, in worker processes.
 
     Args:
-        first_call: whether to call each function once before, and to refuse an implementation of which that fails.
-        ending: when the run ends before everything is tested; what other workers are at is left if a record ends it.
-        absent: whether to ask at the end for the features that are declared absent.
+        first_call: whether to call each function once first, and to refuse an implementation if that fails.
+        ending: when to end before everything is tested; if a record ends the run, other workers' properties are left.
+        absent: whether to use, at the end, the features that are declared absent.
 
     Raises:
-        LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
-            memory cannot be limited so, or the device is not available.
+        LoadError: it cannot be loaded, or its first call failed. ValueError: no property is for its kind, memory
+            cannot be limited to that, or the device is not available.
     """
     check_memory(effort.memory)
     check_device(effort.device)
@@ -88,14 +88,14 @@ def run(
 
 
 class _CrewRun(Run):
-    """A run, and the workers that are at it.
+    """A run and its workers.
 
     Attributes:
-        crew: the workers that there are. lost: those that the implementation has cost.
-        answer: what the first worker's layer answered to the first call, if one was made.
-        trails: which lines ran, by property. untraced: ids of those of which that is not known.
+        crew: the current workers. lost: counts those that the implementation has cost.
+        answer: the first worker's answer to the first call, if there was one.
+        trails: which lines ran, by property. untraced: ids of properties for which that is not known.
         around: the numbers in its code around which cases were tested.
-        absences: features that are declared absent, by what came of asking for them.
+        absences: features that are declared absent, by what happened when they were used.
     """
 
     def __init__(self, name: str, effort: Effort, ending: Ending) -> None:
@@ -118,7 +118,7 @@ class _CrewRun(Run):
         self.take(self.introduction.kind, self.introduction.absent, properties)
 
     def call_first(self) -> None:
-        """Has the first worker call each function once that a property in the queue needs."""
+        """Makes the first worker call each function once that a property in the queue needs."""
         self.crew[0].call(sorted({function for p in self.queue for function in p.needs & FUNCTIONS.keys()}))
         self.answer = self.crew[0].first_answer
 
@@ -127,19 +127,19 @@ class _CrewRun(Run):
         self.crew += [self._worker() for _ in range(min(workers, len(self.queue)) - 1)]
 
     def goes_on(self) -> bool:
-        """Whether there is anything left to wait for."""
+        """Whether there is anything left to do or to wait for."""
         busy = any(worker.busy for worker in self.crew) and time.monotonic() < self.latest
         return self.more() or (not self.over and busy)
 
     def give_up(self) -> Iterator[Event]:
-        """Takes out of the queue what is not worth another worker."""
+        """Removes from the queue the properties that are not worth another worker."""
         for record in self.lost.give_up(self.queue):
             yield self.note(record)
 
     def assign(self) -> Iterator[Event]:
-        """Gives each idle worker the next property, and replaces one that is gone or has been used."""
+        """Gives each idle worker the next property, and replaces those that are gone or too used for it."""
         for i, worker in enumerate(self.crew):
-            if worker.busy or not self.queue:  # a busy one's death is first reported by its `answer`
+            if worker.busy or not self.queue:  # a busy worker's death is first reported by its `answer`
                 continue
             property_ = self._next(worker)
             if not worker.alive or (property_.first and not worker.fresh):
@@ -153,8 +153,8 @@ class _CrewRun(Run):
     def _next(self, worker: Worker) -> Property:
         """Takes the next property for a worker out of the queue.
 
-        One that has done nothing is given what needs a new process, which another would have to be started for. What
-        compiles is left to the worker that has compiled: the compiler takes seconds to import.
+        A fresh worker gets a property that needs a new process, as otherwise another would have to be started. What
+        compiles is left to a worker that has compiled before, because the compiler takes seconds to import.
         """
         elsewhere = any(other.compiles for other in self.crew if other is not worker and other.alive)
         begins = worker.fresh and math.isinf(self.until) and len(self.crew) > 1 and any(p.first for p in self.queue)
@@ -187,7 +187,7 @@ class _CrewRun(Run):
             yield self.note(record)
 
     def ask_absent(self) -> None:
-        """Asks for each feature that is declared absent; one that costs its worker is absent indeed."""
+        """Uses each feature that is declared absent; one that costs its worker is indeed absent."""
         worker = self.crew[0]
         for feature in asked_for(self.introduction.absent):
             if not worker.alive or worker.busy:
@@ -203,7 +203,7 @@ class _CrewRun(Run):
         self.programs.cleanup()
 
     def told(self) -> RunFinished:
-        """All that came of it, whichever worker was quicker."""
+        """Everything that the run found, in an order that does not depend on the workers' speed."""
         trails = {p.id: self.trails[p.id] for p in self.properties if p.id in self.trails}
         reach = None
         if self.effort.reads_code:
@@ -223,10 +223,10 @@ def ask_again(
     effort: Effort,
     parameters: Mapping[str, torch.Tensor] | None = None,
 ) -> Record:
-    """Asks the implementation of that name one question that was saved, in a worker process.
+    """Asks the implementation of that name one saved question, in a worker process.
 
     Args:
-        parameters: numbers that an energy layer's parameters are given first, by name.
+        parameters: values to set first for an energy layer's parameters, by name.
 
     Raises:
         LoadError: it cannot be loaded. ValueError: the property is for another kind of implementation, or the device

@@ -1,9 +1,9 @@
-"""The judge's process: it asks properties of an implementation that lives in a process of its own, and reports.
+"""The judge's process: it tests properties of an implementation that lives in another process, and reports.
 
 The implementation's process is its child and holds one end of a socket, over which it answers (see `answering`).
 Golden answers, budgets, comparisons and verdicts are made here, where no code of the implementation runs. Every
-wait for an answer has a deadline. Whoever started this process hears twice a second from the thread that works, or
-sees it compute. Otherwise that thread is stopped or gone, and the process is ended.
+wait for an answer has a deadline. Twice a second, whoever started this process gets a sign of life from the working
+thread, or sees it compute. Otherwise that thread is stopped or gone, and the process is ended.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from cemverify.processes.time_limits import TimeLimit
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
-_LOOK = 1.0  # seconds between looks at whether an answer can still come
-_ABSENT = 2.0  # seconds that a call may take which asks for a feature that is declared absent
+_LOOK = 1.0  # seconds between checks whether an answer can still come
+_ABSENT = 2.0  # seconds that a call may take that uses a feature declared absent
 _AT_ONCE = 0.05  # seconds in which most answers come
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """What is said of an implementation once it is loaded; its code, if that is read."""
+    """What is reported of an implementation once it is loaded; its code, if that is read."""
 
     kind: Kind
     absent: Mapping[str, str]
@@ -81,7 +81,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class NotLoaded:
-    """Why it cannot be loaded, in a sentence."""
+    """Why the implementation cannot be loaded, in a sentence."""
 
     reason: str
 
@@ -93,18 +93,18 @@ class Alive:
 
 @dataclass(frozen=True)
 class FinishedProperty:
-    """A record, whether the processes are lost with it, and what ran; None if that is not known."""
+    """A record, whether the processes are lost with it, and which lines ran; None if that is not known."""
 
     record: Record
     lost: bool
     trail: Trail | None = None
     around: frozenset[float] = frozenset()  # the numbers in its code that questions were asked around
-    explained: float = 0.0  # seconds of a core that its violation took after it was found
+    explained: float = 0.0  # seconds of a core spent on its violation after it was found
 
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Functions that are to be called once before anything is asked; or a feature that is declared absent."""
+    """Functions to call once before anything is asked, or a feature that is declared absent, to use."""
 
     functions: Sequence[str] = ()
     absent: str | None = None
@@ -112,47 +112,47 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class Called:
-    """What came of that."""
+    """The result of `FirstCalls`."""
 
     reason: str | None  # why it failed, or None
-    answer: Answer | None = None  # what an energy layer answered, to compare between processes
-    outcome: str | None = None  # of asking for the feature, see `absences`
+    answer: Answer | None = None  # an energy layer's answer, to compare between processes
+    outcome: str | None = None  # of using the feature, see `absences`
 
 
 @dataclass(frozen=True)
 class WantedProperty:
-    """A property that is to be asked."""
+    """A property to test."""
 
-    # property, stated_in: its id, and the module that states it if it is not of the catalogue
+    # property, stated_in: its id, and the module that states it if it is not in the catalogue
     property: str
     stated_in: str | None
-    explaining: float = math.inf  # seconds of a core that are left for what comes after a violation
+    explaining: float = math.inf  # seconds of a core left for work after a violation is found
 
 
 @dataclass(frozen=True)
 class Again:
-    """A saved question that is to be asked instead of a whole property."""
+    """A saved question to ask instead of testing a property."""
 
-    # property, stated_in: its id, and the module that states it if it is not of the catalogue
+    # property, stated_in: the property's id, and the module that states it if it is not in the catalogue
     property: str
     stated_in: str | None
-    # question, parameters: it, and the numbers that the layer's parameters are given first, as they travel
+    # question, parameters: it, and values to set first for the layer's parameters, both pickled
     question: bytes
     parameters: bytes
 
 
 @dataclass
 class ChildProcess:
-    """The implementation's process, which answers, as the judge sees it."""
+    """The implementation's process, as the judge sees it."""
 
     process: Any
     line: Channel
     timeout: float  # seconds that a call may take
     not_offered: Mapping[str, str] = field(default_factory=dict)
-    question: Any = None  # what a property is about to ask, or asked last
-    number: int = 0  # of the last request
+    question: Any = None  # what a property is about to ask, or has just asked
+    number: int = 0  # the last request's
     lost: Lost | None = None  # why no more requests are sent
-    origin: Origin = field(default_factory=Origin)  # where it says that it is written
+    origin: Origin = field(default_factory=Origin)  # where it says that its functions are written
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ class ChildProcess:
         allowance: Allowance,
     ) -> Any:
         caller: Caller = getattr(caller_or_box, "caller", caller_or_box)
-        # only if it is another one: see `recording`, which asks as if there were no autograd
+        # only if it differs: `recording` asks as if there were no autograd
         absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)
         return self._ask(
             Request(
@@ -189,15 +189,15 @@ class ChildProcess:
         )
 
     def replaced(self) -> list[str]:
-        """The functions that its process finds replaced."""
+        """The functions that its process found replaced."""
         names = self._ask(Request(self.number + 1, STATE))
         return [printable(str(name)) for name in names] if isinstance(names, tuple) else []
 
     def reached(self, *, finished: bool) -> Trail:
-        """What ran in its process since the last property was finished.
+        """Which lines ran in its process since the last finished property.
 
         Args:
-            finished: whether this one is.
+            finished: whether the current property is finished.
         """
         return trail_of(self._ask(Request(self.number + 1, REACHED, arguments=(finished,))))
 
@@ -208,7 +208,7 @@ class ChildProcess:
         seconds = allowance.seconds(self.timeout)
         try:
             self.line.send(request(message), time.monotonic() + seconds)
-            if not self.line.arrives(time.monotonic() + _AT_ONCE):  # as most answers do
+            if not self.line.arrives(time.monotonic() + _AT_ONCE):  # most answers do
                 await_something(self.line, TimeLimit(seconds, lambda: self.processes[1:]))
             reply = answered(self.line.receive(time.monotonic() + seconds))
             # an honest process answers each request once
@@ -236,13 +236,13 @@ class ChildProcess:
 
 
 def await_something(line: Channel, limit: TimeLimit, *, ends: Callable[[], bool] = lambda: False) -> None:
-    """Waits until bytes come.
+    """Waits until bytes arrive.
 
     Args:
-        ends: looked at every second: whether none can come any more.
+        ends: called every second: whether none can arrive any more.
 
     Raises:
-        Overdue: none have come within the limit, or none can.
+        Overdue: none have arrived within the limit, or none can.
     """
     while not line.arrives(min(limit.until, time.monotonic() + _LOOK)):
         if limit.passed() or ends():
@@ -250,7 +250,7 @@ def await_something(line: Channel, limit: TimeLimit, *, ends: Callable[[], bool]
 
 
 def _outcome(reply: Mapping[str, Any]) -> Any:
-    """The answer, or what an experiment raised."""
+    """The answer; raises what the experiment raised."""
     if "answer" in reply:
         return reply["answer"]
     if "fault" in reply:
@@ -259,11 +259,11 @@ def _outcome(reply: Mapping[str, Any]) -> Any:
 
 
 def judge(connection: Connection, name: str, effort: Effort, environment: Mapping[str, str], loading: float) -> None:
-    """The main loop of the judge's process: have the implementation loaded, then judge one property after another."""
+    """The main loop of the judge's process: have the implementation loaded, then test one property after another."""
     leave_terminal()
     torch.set_num_threads(1)
     ours, theirs = socket.socketpair()
-    # forked from here it shares what is imported, and its end is told at once
+    # when forked from here it shares what is imported, and its end is reported at once
     context: Any = multiprocessing.get_context("fork" if LINUX else "spawn")
     start = _forked if LINUX else live
     process = context.Process(target=start, args=(theirs, name, effort, dict(environment)))
@@ -272,7 +272,7 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
     guard_memory()
     adopt_orphans()
     end_with_parent(lambda: end_all(os.getpid()))
-    for number in OF_A_TERMINAL:  # what the implementation sends its judge changes nothing
+    for number in OF_A_TERMINAL:  # signals that the implementation sends its judge have no effect
         signal.signal(number, signal.SIG_IGN)
     heart = _Heart(connection)
     try:
@@ -283,25 +283,25 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
 
 @dataclass
 class _Heart:
-    """What whoever started this process hears of it; in one thread, the one that works."""
+    """Signs of life and messages to whoever started this process, sent by one thread only, the one that works."""
 
     connection: Connection
     last: float = -math.inf
 
     def beat(self) -> None:
-        """Gives a sign of life, unless there was one just now."""
+        """Sends a sign of life, unless one was sent just now."""
         if time.monotonic() - self.last > _BEAT:
             self.say(Alive())
 
     def say(self, message: Any) -> None:
         """Sends a message to whoever started this process."""
         self.last = time.monotonic()
-        with contextlib.suppress(OSError):  # nobody listens any more
+        with contextlib.suppress(OSError):  # nobody is listening any more
             self.connection.send(message)
 
 
 def _serve(heart: _Heart, layer_process: ChildProcess, name: str, effort: Effort, loading: float) -> None:
-    """Introduces the implementation and judges properties, as long as somebody asks and the processes are sound."""
+    """Introduces the implementation and tests properties, as long as requests come and the processes are sound."""
     introduced = _introduced(layer_process, name, loading)
     if isinstance(introduced, NotLoaded):
         heart.say(introduced)
@@ -368,20 +368,20 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, layer_process:
             return Called(None, outcome=outcome(subject, wanted.absent, effort, layer_process))
         reason = first_calls(caller, wanted.functions)
         called = Called(reason, None if reason is not None else shown_twice(caller))
-        layer_process.reached(finished=True)  # what comes next is a property's
+        layer_process.reached(finished=True)  # what comes next belongs to a property
         return called
     except Lost as lost:
         return Called(str(lost.fault))
     except MemoryError as error:
         return Called(f"the sizes that it declares need more memory than there is: {printable(words(error))}")
-    except Exception as error:  # or this process would end without a word
+    except Exception as error:  # otherwise this process would end without a word
         return Called(f"the suite itself failed: {printable(words(error))}")
 
 
 def _judged(
     subject: Subject, wanted: WantedProperty | Again, effort: Effort, layer_process: ChildProcess, code: OwnCode
 ) -> FinishedProperty:
-    """The engine's record, or one about faults that the engine cannot see."""
+    """The engine's record, or one about a fault that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
     layer_process.question = None
     explaining = Explaining(wanted.explaining if isinstance(wanted, WantedProperty) else math.inf)
@@ -416,20 +416,20 @@ def _judged(
                 saved=_case_of(property_, layer_process.question, dtype, effort, subject.arrays),
             )
         return FinishedProperty(record, lost=True, around=frozenset(aiming.around))
-    # what comes next deserves a sound process
+    # the next property deserves a sound process
     lost_with_it = layer_process.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
     explained = 0.0 if isinstance(wanted, Again) else wanted.explaining - explaining.left
     return FinishedProperty(record, lost_with_it, trail, frozenset(aiming.around), explained)
 
 
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:
-    """The question as a case to save, with the calls that the reference makes of it in the lost process's place."""
+    """The question as a case to save, with the calls that the reference makes on it in place of the lost process."""
     try:
         if property_.kind != "CEM implementation":  # there is no reference to ask
             packing = Packing()
             tree, word = packing.tree(question), str(dtype).removeprefix("torch.")
             return Saved(tree, word, effort.device, arrays, packing.arrays, [], within=effort.timeout)
         saved = recorded(Caller(load("reference"), dtype, effort.device), property_, question)
-    except Exception:  # the verdict stands all the same
+    except Exception:  # the verdict stands regardless
         return None
     return None if saved is None else replace(saved, kind=arrays, within=effort.timeout)

@@ -1,8 +1,8 @@
-"""Limits on a worker process: how much memory it may hold, and an end to every process that it started.
+"""Limits on a worker process: how much memory it may hold, and how every process that it started is ended.
 
-Linux limits the private memory of each process (RLIMIT_DATA). The address space would be the wrong measure: a
+Linux limits the private memory of each process (RLIMIT_DATA). Limiting the address space would not do: a
 worker that holds 300 MB with JAX imported has reserved 1900. Each child has the same limit again, and shared memory
-does not count: code that means harm needs a container.
+does not count: malicious code needs a container.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cemverify.processes.forkserver import OF_A_TERMINAL, ignore_terminal
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
 
-LEAST_MEMORY = 512  # MB; a worker holds 200 for itself, and 500 with JAX and transformers imported
+LEAST_MEMORY = 512  # MB; a worker needs 200 for itself, and 500 with JAX and transformers imported
 USUAL_MEMORY = 4096
 
-_SET_PDEATHSIG, _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 1, 4, 36  # of prctl(2)
-_ENDING = 2.0  # seconds in which processes that were killed are gone
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 1, 4, 36  # for prctl(2)
+_ENDING = 2.0  # seconds until killed processes must be gone
 
 
 def check_memory(limit: int | None) -> None:
-    """Raises if a limit, in MB, cannot be enforced here.
+    """Raises if a memory limit, in MB, is too low or cannot be enforced here.
 
     Raises:
         ValueError: what is wrong with it.
@@ -52,7 +52,7 @@ def usual_memory(device: str) -> int | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """The descendants of this process, as Linux lists them, including adopted orphans (see `adopt_orphans`)."""
+    """All descendants of this process, as Linux lists them, including adopted orphans (see `adopt_orphans`)."""
     if not LINUX:
         return []
     try:
@@ -63,22 +63,22 @@ def descendants(pid: int) -> list[int]:
 
 
 def leave_terminal() -> None:
-    """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
+    """Puts this process into a session of its own, which Ctrl-C and Ctrl-Z do not reach, and silences it."""
     if LINUX:
-        ignore_terminal()  # where the server could not
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores these
+        ignore_terminal()  # where the server could not do it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores SIGINT
     for number in OF_A_TERMINAL[1:]:
         signal.signal(number, signal.SIG_DFL)
     if LINUX:
         os.setsid()
-    # whatever an implementation prints would end up in the middle of a table
+    # otherwise, what an implementation prints could appear in the middle of a table
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
 
 
 def end_all(pid: int) -> None:
-    """Kills every process below this one; those that they leave behind are found where orphans are adopted."""
+    """Kills every process below this one; the orphans that they leave are found where they are adopted."""
     until = time.monotonic() + _ENDING
     while (below := [child for child in descendants(pid) if not is_gone(child)]) and time.monotonic() < until:
         for child in below:
@@ -88,17 +88,17 @@ def end_all(pid: int) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process ended, waited for or not."""
+    """Whether the process ended, whether or not it was waited for."""
     return not LINUX or _state(pid) in "ZX"
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process stands still until somebody has it go on, as by SIGSTOP."""
+    """Whether the process is suspended until somebody resumes it, as by SIGSTOP."""
     return LINUX and _state(pid) == "T"
 
 
 def _state(pid: int) -> str:
-    """The letter by which Linux names what a process does; X for one that is gone."""
+    """Linux's letter for the state of a process; X for one that is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -111,7 +111,7 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent() -> None:
-    """Has this process end when its parent does: Linux kills it, elsewhere a thread of its own ends it."""
+    """Makes this process end when its parent does: by a signal on Linux, elsewhere by a thread."""
     if LINUX:
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
     else:
@@ -119,7 +119,7 @@ def die_with_parent() -> None:
 
 
 def guard_memory() -> None:
-    """Keeps other processes of this user from reading and writing this one's memory, where the platform allows it."""
+    """Keeps other processes of this user from accessing this one's memory, where the platform allows it."""
     _prctl(_SET_DUMPABLE, 0)
 
 
@@ -132,7 +132,7 @@ def limit(memory: int | None) -> None:
     """Limits the private memory of this process and of each child, in MB, and disables core dumps."""
     try:
         import resource
-    except ImportError:  # Windows has none
+    except ImportError:  # not on Windows
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:

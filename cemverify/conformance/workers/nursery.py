@@ -1,13 +1,13 @@
 """Starts and ends worker processes, even if the implementation stops or kills the server that forks them.
 
 Linux forks them from a server that has imported torch and the judge (see `server_imports`), and nothing of the
-implementation: that takes 50 ms rather than the seconds of an import, which counts where one worker after another is
+implementation. That takes 50 ms instead of the seconds of an import, which matters when many workers are
 lost. A command that has imported torch forks the server itself (`get_ready`). Code under test can stop or kill that
-server. So every wait for it has a deadline: a server that does not answer is killed, and the next process starts
+server. So every wait for it has a deadline: a server that does not answer is killed, and the next new process starts
 another.
 
-A process that nobody has ended is ended with this one, which would wait for it: an interrupt may come between the
-start of a process and the block that sees to its end.
+A process that nobody has ended is ended with this one, which would otherwise wait for it: an interrupt may come
+between the start of a process and the block that ensures its end.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from cemverify.console.errors import Refusal
 from cemverify.console.interrupts import put_off
 from cemverify.processes import forkserver
 
-_IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
-_STARTING = 30.0  # seconds that a server that is there may take to fork
-_ENDING = 2.0  # seconds in which the server tells of the end of a process that was killed
+_IMPORTING = 300.0  # seconds that a new server may take, including the import of torch
+_STARTING = 30.0  # seconds that an existing server may take to fork
+_ENDING = 2.0  # seconds in which the server must report the end of a killed process
 
 
 PRELOADED = "cemverify.conformance.workers.server_imports"
 
-_tried: set[int | None] = set()  # servers that have forked, so that they have imported everything
-_not_ended: dict[Any, Connection] = {}  # processes that were begun here, and our end of each one's connection
-_is_seen_to: Callable[[], bool] | None = None  # whether what is not ended will be, at the end
+_tried: set[int | None] = set()  # servers that have forked, and so have imported everything
+_not_ended: dict[Any, Connection] = {}  # processes that were started here, with our end of each connection
+_is_seen_to: Callable[[], bool] | None = None  # whether the rest will be ended at exit
 
 
 def get_ready(name: str) -> None:
-    """Has the server start from this process, before anything looks for a GPU; does nothing where there is none.
+    """Makes the server start from this process, before anything looks for a GPU; does nothing without a server.
 
     Args:
-        name: of the implementation. If its package has been imported here, the server starts afresh, for the
+        name: the implementation's. If its package has been imported here, the server starts afresh, because only the
             implementation's process is to import it.
     """
     if forkserver.FORKS:
@@ -55,7 +55,7 @@ def get_ready(name: str) -> None:
 
 
 def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
-    """A new process that runs this function on its end of a connection and the arguments; and our end."""
+    """A new process that runs this function with its end of a connection and the arguments; and our end."""
     context = forkserver.context(PRELOADED)
     for attempt in (1, 2):
         with put_off():
@@ -84,7 +84,7 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
 
 
 def end(process: Any, connection: Connection) -> None:
-    """Kills a process with all below it and waits for its end, with a deadline; a second time does nothing."""
+    """Kills a process and all below it, and waits for its end, with a deadline; repeating it does nothing."""
     with put_off():
         if process not in _not_ended:
             return
@@ -92,7 +92,7 @@ def end(process: Any, connection: Connection) -> None:
             end_all(process.pid)
         connection.close()
         if process.pid is not None:
-            _wake_server()  # which tells of the end, and may be stopped
+            _wake_server()  # the server reports the end, and may be stopped
             with contextlib.suppress(OSError):
                 process.kill()
             process.join(_ENDING)
@@ -103,7 +103,7 @@ def end(process: Any, connection: Connection) -> None:
 
 
 def _see_to_the_rest() -> None:
-    """Has processes ended at the end of this one, before those that are left are waited for."""
+    """Registers the remaining processes to be ended at exit, before Python waits for them."""
     global _is_seen_to
     if _is_seen_to is None or not _is_seen_to():  # as in a fork
         _is_seen_to = forkserver.at_the_end(_end_the_rest)
@@ -116,10 +116,10 @@ def _end_the_rest() -> None:
 
 @contextlib.contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    """Kills a server that takes longer; whoever waits for it then reads the end of the file."""
+    """Kills a server that takes longer; whoever waits for it then reads end of file."""
     _wake_server()
     timer = threading.Timer(seconds, _kill_server)
-    timer.daemon = True  # an interrupt may come as it starts
+    timer.daemon = True  # an interrupt may come during its start
     try:
         timer.start()
         yield
@@ -134,7 +134,7 @@ def _wake_server() -> None:
 def _kill_server() -> None:
     _signal_server("SIGKILL")
     pid, until = forkserver.server(), time.monotonic() + _ENDING
-    while pid is not None and not is_gone(pid) and time.monotonic() < until:  # or it would still be connected to
+    while pid is not None and not is_gone(pid) and time.monotonic() < until:  # or this would still be connected to
         time.sleep(0.01)
 
 

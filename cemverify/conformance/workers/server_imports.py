@@ -1,6 +1,6 @@
-"""What the server of workers has before it forks the first: the judge, and what would cost each of them a moment.
+"""What the server of workers loads before it forks the first: the judge, and what would delay each of them.
 
-Imported by that server alone (see `nursery`).
+Imported only by that server (see `nursery`).
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ with importing():
 
 __all__ = ["judge"]
 
-gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
+gc.freeze()  # otherwise each worker's garbage collector would visit all that is imported, and copy its pages

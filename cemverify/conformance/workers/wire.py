@@ -1,8 +1,8 @@
-"""What travels between the judge and the implementation's process, and how long each may take to say it.
+"""The messages between the judge and the implementation's process, with a deadline for each.
 
-Requests are pickled: they come from the judge. Answers are JSON and raw arrays: unpickling what the implementation's
-process sends would run its code in the judge's. An answer can be nothing, a truth value, a number, a word, an array,
-or a list or mapping of these.
+Requests are pickled: they come from the judge. Answers are JSON and raw arrays, since unpickling what the
+implementation's process sends would run its code in the judge's. An answer can be None, a truth value, a number, a
+word, an array, or a list or mapping of these.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch import Tensor
 
 Values = np.ndarray[Any, Any]
 
-_LENGTH = 8  # bytes that say how many follow
+_LENGTH = 8  # bytes that hold the number of bytes to follow
 _MOMENT = 0.25  # seconds of one wait
-_HEADER = 4  # bytes that say how long the JSON is
+_HEADER = 4  # bytes that hold the length of the JSON
 _LONGEST = 2**28  # bytes of one answer
 _LONGEST_HEADER = 2**23  # bytes of JSON in it
 
@@ -46,10 +46,10 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Channel:
-    """One end of a connection, every wait on which has a deadline."""
+    """One end of a connection; every wait has a deadline."""
 
     socket: socket.socket
-    meanwhile: Callable[[], None] = lambda: None  # called again and again during each wait
+    meanwhile: Callable[[], None] = lambda: None  # called repeatedly during each wait
 
     def send(self, content: bytes, until: float = math.inf) -> None:
         """Sends bytes.
@@ -58,7 +58,7 @@ class Channel:
             until: a time of the monotonic clock.
 
         Raises:
-            Overdue: the other end has not taken them by then. Closed: it is closed.
+            Overdue: the other end has not taken them by then. Closed: the connection is closed.
         """
         content = len(content).to_bytes(_LENGTH, "little") + content
         view, sent = memoryview(content), 0
@@ -66,7 +66,7 @@ class Channel:
             sent += self._once(partial(self.socket.send, view[sent:]), until)
 
     def _once(self, operation: Callable[[], int], until: float) -> int:
-        """An operation of the socket, begun again until it comes to something."""
+        """An operation of the socket, repeated until it has a result."""
         while True:
             try:
                 self.socket.settimeout(min(_left(until), _MOMENT))
@@ -77,17 +77,17 @@ class Channel:
                 raise Closed from None
 
     def arrives(self, until: float) -> bool:
-        """Whether bytes come before then, or the other end is closed; waits for that."""
+        """Waits until then for bytes or the end of the connection; returns whether either came."""
         try:
             self._once(lambda: len(self.socket.recv(1, socket.MSG_PEEK)), until)
         except Overdue:
             return False
-        except Closed:  # receiving will say so
+        except Closed:  # `receive` will raise it
             return True
         return True
 
     def receive(self, until: float = math.inf) -> bytes:
-        """The bytes that were sent.
+        """The next message's bytes.
 
         Args:
             until: a time of the monotonic clock.
@@ -139,14 +139,14 @@ def requested(content: bytes) -> Any:
 
 def _reduced(tensor: Tensor) -> tuple[Any, ...]:
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # which NumPy has not
+    if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16
         return _narrowed, (tensor.float(),)
     order = None
     if not tensor.is_contiguous():
         strides = tensor.stride()
         order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
         dense = tensor.permute(order)
-        # one with gaps, or that repeats itself, is laid out anew: a fresh copy of it would be, too
+        # an array with gaps or repeats is laid out densely, as a fresh copy of it would be
         tensor, order = (dense, order) if dense.is_contiguous() else (tensor.contiguous(), None)
     values = tensor.numpy()
     return _rebuilt, (values.tobytes(), values.dtype.str, values.shape, order)
@@ -171,7 +171,7 @@ def answer(content: Mapping[str, Any]) -> bytes:
     """An answer as bytes.
 
     Raises:
-        TypeError: it holds something that does not travel.
+        TypeError: it holds something that cannot be sent.
     """
     arrays: list[Values] = []
     tree = _tree(content, arrays)
@@ -183,7 +183,7 @@ def answered(content: bytes) -> Any:
     """The answer.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: the bytes are no answer.
     """
     try:
         end = _HEADER + int.from_bytes(content[:_HEADER], "little")

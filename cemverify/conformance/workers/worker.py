@@ -1,4 +1,4 @@
-"""A worker: two processes, one that judges and one that holds the implementation, and the property they are at."""
+"""A worker: two processes, one that judges and one that holds the implementation, and their current property."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit, busy
 
 LOADING = 120.0  # seconds that an import may take
-_POLL = 0.1  # seconds between looks at the clock
-_SILENT = 10.0  # seconds without a sign of life after which a process is taken for stopped
+_POLL = 0.1  # seconds between checks of the clock
+_SILENT = 10.0  # seconds without a sign of life before a process is taken to be stopped
 
 
 class Worker:
-    """A pair of processes, and the property they are at.
+    """A pair of processes, and their current property.
 
     Args:
-        programs: the folder in which those of a run keep what they compile, if they share one.
+        programs: the folder where the processes of a run keep what they compile, if they share one.
     """
 
     def __init__(self, name: str, effort: Effort, programs: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Worker:
         with one_thread():
             environment = dict(os.environ) if programs is None else compiling(os.environ, programs)
             self.process, self.connection = nursery.start(judge, name, effort, environment, LOADING)
-        self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
+        self.since = self.heard = time.monotonic()  # not earlier: the server may have to import torch first
         self.worked = 0.0
         self.limit = TimeLimit(2 * LOADING, self._processes)
 
@@ -86,7 +86,7 @@ class Worker:
         raise LoadError(reason)
 
     def call(self, functions: Sequence[str]) -> None:
-        """Has each of the functions called once.
+        """Makes it call each of the functions once.
 
         Raises:
             LoadError: that failed.
@@ -102,19 +102,19 @@ class Worker:
         raise LoadError(f"{self.name} cannot be tested, as its first call failed{reason}")
 
     def repeat_first_call(self) -> None:
-        """Has its layer answer what the first worker's did, once, before it is given a property."""
+        """Makes its layer answer what the first worker's answered, once, before it gets a property."""
         if not self.called:
             self.called = True
             self._send(FirstCalls())
 
     def check_parameters(self, parameters: str | None, first_answer: Answer | None) -> None:
-        """Looks whether its layer has the same parameters as that of the first worker.
+        """Checks that its layer has the same parameters as that of the first worker.
 
         Args:
-            parameters: their digest, where they are declared. first_answer: of the first worker's layer.
+            parameters: their digest, if they are declared. first_answer: the first worker's, to the first call.
 
         Raises:
-            LoadError: it has others, so that no counterexample could be found again.
+            LoadError: they differ, so counterexamples could not be reproduced.
         """
         other = self.origin is not None and self.origin.parameters != parameters
         mine = self.first_answer
@@ -125,7 +125,7 @@ class Worker:
             )
 
     def ask_absent(self, feature: str) -> str | None:
-        """What comes of asking for a feature that is declared absent; it may cost the processes."""
+        """What happens when a feature that is declared absent is used; this may cost the processes."""
         self.heard = time.monotonic()
         self._send(FirstCalls(absent=feature))
         message: Called | None = self._awaited(TimeLimit(self._most(), self._processes), Called)
@@ -134,7 +134,7 @@ class Worker:
         return None if message is None else message.outcome
 
     def _send(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # it died since: what waits for the answer will say so
+        with contextlib.suppress(OSError):  # it has died; waiting for the answer will show that
             self.connection.send(message)
 
     def _awaited(self, limit: TimeLimit, *kinds: type[Any]) -> Any:
@@ -145,7 +145,7 @@ class Worker:
         return None
 
     def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:
-        """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
+        """Gives it a property, or a saved question for one; the answer comes later, after loading."""
         self.property, self.used, self.trail, self.around, self.explained = property_, True, None, frozenset(), 0.0
         self.compiles = self.compiles or "compile" in property_.needs
         self.since = self.heard = time.monotonic()
@@ -164,12 +164,12 @@ class Worker:
         return record
 
     def _receive(self, within: float) -> object:
-        """The next message; None if there is none in so many seconds, or will be none."""
+        """The next message; None if there is none within that many seconds, or never will be."""
         try:
             if not self.connection.poll(within):
                 return None
             message: object = self.connection.recv()
-        except Exception:  # closed, or a property of the user's own has written into it
+        except Exception:  # closed, or garbled by a property of the user's own
             self.alive = False
             return None
         self.heard = time.monotonic()
@@ -205,7 +205,7 @@ class Worker:
         return None
 
     def _most(self) -> float:
-        """Seconds that a property may take, if the process that judges it cannot say so itself."""
+        """Seconds that a property may take, in case the judge's process cannot say so itself."""
         return 2 * self.effort.seconds + 60
 
     def _processes(self) -> list[int]:
@@ -213,17 +213,17 @@ class Worker:
         return [] if pid is None else [pid, *descendants(pid)]
 
     def _is_silent(self) -> bool:
-        """Whether the thread that works was neither heard from nor seen to compute; elsewhere nobody can see that."""
+        """Whether the working thread neither sent anything nor used a core; only Linux can tell."""
         if not LINUX or time.monotonic() - self.heard <= _SILENT:
             return False
         worked = busy(self.process.pid or 0)
-        if worked > self.worked:  # in one long operation
+        if worked > self.worked:  # it is in one long operation
             self.worked, self.heard = worked, time.monotonic()
             return False
         return True
 
     def dismiss(self) -> None:
-        """Ends both processes and whatever they started; a second time does nothing."""
+        """Ends both processes and all that they started; repeating it does nothing."""
         self.alive = False
         nursery.end(self.process, self.connection)
 

@@ -1,4 +1,4 @@
-"""Which properties reach what was changed of an implementation's code since a run."""
+"""Which properties reach the lines of an implementation that changed since a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cemverify.conformance.source.reading.own import source_lines
 
 
 def changed_lines(before: str, after: str) -> set[int]:
-    """The lines of the text before, from 1, that are not there after, and those between which lines were added."""
+    """The lines of `before`, from 1, that are missing from `after`, and those between which lines were added."""
     old, new = source_lines(before), source_lines(after)
     lines: set[int] = set()
     for operation, first, last, _, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -22,10 +22,10 @@ def changed_lines(before: str, after: str) -> set[int]:
 
 
 def reaching(reach: Reach, texts: Mapping[str, str]) -> list[str]:
-    """Ids of the properties that reached lines which have changed since; none if that is not known.
+    """Ids of the properties that reached lines which have changed since; none if nothing is known.
 
     Args:
-        reach: of a run. texts: what stands in its files now, by path.
+        reach: the run's. texts: what its files contain now, by path.
     """
     ids: dict[str, None] = {}
     for file in reach.files:

@@ -1,7 +1,7 @@
-"""Records which lines and branches of an implementation run while it answers, by coverage.py.
+"""Records, with coverage.py, which lines and branches of an implementation run while it answers.
 
-It records in the process that holds the implementation, and only while that is called there: what runs at the import,
-and what this package does between two calls, is not recorded.
+It records in the process that holds the implementation, and only while that is called: what runs at import,
+and what this package does between calls, is not recorded.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class LineRecorder:
 
     def __init__(self, code: OwnCode) -> None:
         self.code = code
-        self.problem = ""  # why nothing is recorded any more, if so
+        self.problem = ""  # why nothing is recorded any more, if that is so
         self._context = 0
         self._watches = False
         self._known = set(sys.modules)
-        # of coverage.py, whose `?` stands for any character
+        # patterns of coverage.py, where `?` stands for any character
         patterns = ["".join("?" if c in "[]{}*" else c for c in file.path) for file in code.files]
         self._coverage = Coverage(
             data_file=None, config_file=False, branch=True, include=patterns, messages=False, check_preimported=False
@@ -38,8 +38,8 @@ class LineRecorder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """A context in which the lines and branches of the implementation that run are recorded."""
-        if self.problem or self._watches or not self.code.files:  # a call may be made within another one
+        """A context that records the lines and branches of the implementation that run."""
+        if self.problem or self._watches or not self.code.files:  # a call may be made within another
             yield
             return
         self._watches = True
@@ -54,10 +54,10 @@ class LineRecorder:
         """What ran since the last time that something was finished, as plain data.
 
         Args:
-            finished: whether what comes next is recorded afresh.
+            finished: whether to start afresh for what comes next.
 
         Returns:
-            By path, the first lines of statements, and the branches that were taken; and a problem, if there is one.
+            By path, the first lines of statements, and the branches taken; and a problem, if there is one.
         """
         files: dict[str, Any] = {}
         if not self.problem and self.code.files:
@@ -81,7 +81,7 @@ class LineRecorder:
             self._tried(self._coverage.switch_context, str(self._context))
 
     def _tried(self, call: Any, *arguments: Any) -> Any:
-        """The result, unless the code that is judged has interfered; then nothing is recorded any more."""
+        """The result, unless the code under test has interfered; then nothing more is recorded."""
         if self.problem:
             return None
         try:
@@ -91,7 +91,7 @@ class LineRecorder:
             return None
 
     def _changes(self) -> str:
-        """Whether its files are others now than when they were imported, in a sentence."""
+        """A sentence if its files have changed since they were imported."""
         for file in self.code.files:
             try:
                 same = text_of(file.path) == file.text

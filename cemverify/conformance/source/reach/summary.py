@@ -1,4 +1,4 @@
-"""What a run reached of an implementation's code, altogether and property by property."""
+"""What a run reached of an implementation's code, in total and by property."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def joined(trails: Iterable[Trail]) -> Trail:
 
 
 def trail_of(message: object) -> Trail:
-    """What a process said that it reached; nothing if that cannot be read."""
+    """What a process said that it reached; empty if that cannot be read."""
     try:
         assert isinstance(message, Mapping)
         files: Mapping[str, Any] = message["files"]
@@ -50,29 +50,29 @@ def trail_of(message: object) -> Trail:
 
 @dataclass(frozen=True)
 class FileReach:
-    """What was reached of one file."""
+    """What was reached in one file."""
 
     file: CodeFile
-    by: Mapping[int, tuple[str, ...]]  # for each line that was reached, the ids of the properties
-    # the lines of which not every branch was taken, with the lines to which nothing went; a negative one stands for
+    by: Mapping[int, tuple[str, ...]]  # for each line that was reached, the ids of the properties that reached it
+    # lines with a branch that was not taken, and the lines to which it leads; a negative one stands for
     # the end of the function
     branches: Mapping[int, tuple[int, ...]]
-    # first lines of the statements that only a call reaches, in functions that were called or that these name
+    # first lines of statements that only calls reach, in functions that were called or that these name, and so on
     statements: frozenset[int] = frozenset()
-    uncalled: Sequence[str] = ()  # the names of the other functions, but for those that the import calls
+    uncalled: Sequence[str] = ()  # names of the other functions, except those that are called at import
 
     @property
     def never(self) -> list[int]:
-        """Those of them that no call reached."""
+        """The lines of `statements` that no call reached."""
         return sorted(self.statements - self.by.keys())
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many of them were reached, and how many there are."""
+        """How many of `statements` were reached, and how many there are."""
         return len(self.statements) - len(self.never), len(self.statements)
 
     def line(self, number: int) -> str:
-        """The text of a line of the file, by its number from 1."""
+        """The text of a line of the file, counted from 1."""
         lines = source_lines(self.file.text)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
@@ -83,27 +83,27 @@ class Reach:
 
     files: Sequence[FileReach]  # those with lines that only a call reaches
     problems: Sequence[str]  # what could not be read or recorded
-    traced: bool = False  # whether functions run once for each trace, and not in every call
-    looked_around: int = 0  # how many of its numbers questions were asked around
+    traced: bool = False  # whether functions run only while they are traced, and not in every call
+    looked_around: int = 0  # how many of its numbers had questions asked around them
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many statements were reached, and how many there are, of all files."""
+        """How many statements were reached, and how many there are, in all files."""
         pairs = [file.counts for file in self.files]
         return sum(reached for reached, _ in pairs), sum(all_ for _, all_ in pairs)
 
     @property
     def percent(self) -> float | None:
-        """The share of the statements that were reached; None if there are none."""
+        """The percentage of the statements that were reached; None if there are none."""
         reached, statements = self.counts
         return 100 * reached / statements if statements else None
 
 
 def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: int = 0) -> Reach:
-    """What was reached altogether.
+    """What was reached in total.
 
     Args:
-        trails: by the id of the property. lost: ids of properties whose process ended before it could tell.
+        trails: by the property's id. lost: ids of properties whose process ended before it could report.
     """
     called = _called(code, joined(trails.values()).lines)
     files = [_of_file(file, trails, *called[file.path]) for file in code.files if called[file.path][0]]
@@ -115,10 +115,10 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
 
 
 def _called(code: OwnCode, ran: Mapping[str, frozenset[int]]) -> dict[str, tuple[frozenset[int], tuple[str, ...]]]:
-    """By file, the statements of functions that were called, or that such a function names, and so on; and the names
-    of the other functions, without those that the import calls, as a factory.
+    """By file, the statements of functions that were called, or named by such a function, and so on; and the names of
+    the other functions, except those that are called at import, such as a factory.
 
-    A method that a library calls by its name counts where its class is named. If nothing ran, nothing is known, and
+    A method that a library calls by its name counts if its class is named. If nothing ran, nothing is known, and
     all count.
     """
     all_ = {file.path: file.lines.called for file in code.files}
@@ -146,7 +146,7 @@ def _called(code: OwnCode, ran: Mapping[str, frozenset[int]]) -> dict[str, tuple
 def _named(
     functions: Collection[_At], words: frozenset[str], words_of: Callable[[Function], frozenset[str]]
 ) -> set[_At]:
-    """Of functions, each with its file, those that these words name, or the words of such a function, and so on."""
+    """The functions, each with its file, that these words name, or the words of such a function, and so on."""
     found: set[_At] = set()
     while more := {(path, f) for path, f in functions if f.called in words} - found:
         found |= more
@@ -173,10 +173,10 @@ def _of_file(
 
 
 def ranges(lines: Iterable[int], between: Iterable[int] = ()) -> list[tuple[int, int]]:
-    """Line numbers as ranges; lines that are no statements do not break one.
+    """Line numbers as ranges; a gap without a line of `between` does not split one.
 
     Args:
-        between: the statements that do.
+        between: the statements that split ranges.
     """
     wanted, ends = sorted(lines), sorted(set(between) - set(lines))
     pairs: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What was read of an implementation's code, as plain data that travels from the process that holds it."""
+"""What was read of an implementation's code, as plain data to send from the process that holds it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cemverify.conformance.source.reading.lines import Lines, lines_of
 from cemverify.conformance.source.reading.numbers import Number, numbers_in
 from cemverify.conformance.source.reading.own import own_files
 
-_MOST_TEXT = 2**21  # characters of all files together
+_MOST_TEXT = 2**21  # characters in all files together
 _COMPILERS = ("torch.compile", "jax.jit", "@jit", "jit(", ".script(")
 
 
 @dataclass(frozen=True)
 class CodeFile:
-    """One file of the implementation's."""
+    """One of the implementation's files."""
 
-    path: str  # where it lies
-    label: str  # how reports name it
-    text: str  # what stood in it when it was imported
+    path: str  # its path
+    label: str  # its name in reports
+    text: str  # its content when it was imported
     lines: Lines
 
 
@@ -32,9 +32,9 @@ class OwnCode:
     """An implementation's own code."""
 
     files: tuple[CodeFile, ...] = ()  # its module first; none if there was nothing to read
-    numbers: tuple[Number, ...] = ()  # that stand in them
-    problems: tuple[str, ...] = ()  # what could not be read and why, in a sentence each
-    # whether some of its functions run once for each trace, as a compiler's do, and not in every call
+    numbers: tuple[Number, ...] = ()  # the numbers in them
+    problems: tuple[str, ...] = ()  # a sentence each: what could not be read, and why
+    # whether some of its functions run only while they are traced for a compiler, and not in every call
     traced: bool = False
 
 
@@ -62,7 +62,7 @@ def read_code(module: str, subject: Subject) -> OwnCode:
 
 
 def as_plain(code: OwnCode) -> dict[str, Any]:
-    """The code as lists, numbers and words."""
+    """The code as lists, numbers and strings."""
     return {
         "files": [
             {
@@ -87,7 +87,7 @@ def as_plain(code: OwnCode) -> dict[str, Any]:
 def from_plain(content: object) -> OwnCode:
     """The code that `as_plain` wrote. It comes from the implementation's process, so it may be anything.
 
-    Whatever it is, its words are printable and its numbers are numbers.
+    In any case, strings are printable and numbers are numbers.
     """
     try:
         assert isinstance(content, Mapping)

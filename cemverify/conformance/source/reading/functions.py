@@ -1,4 +1,4 @@
-"""The functions that stand in a file: their names and lines, and what they name."""
+"""The functions in a file: their names and lines, and the names in them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.own import source_lines
 
-_BY_A_LIBRARY = ("forward", "backward", "setup_context", "__init__", "__call__")  # methods that it calls
+_BY_A_LIBRARY = ("forward", "backward", "setup_context", "__init__", "__call__")  # methods that a library calls
 _DECLARES = {"implementation", "implementation_from_modules", "energy_layer", "online_layer"}
-_HANDS_OVER = "functional_call"  # torch's, of a module with given parameters
+_HANDS_OVER = "functional_call"  # torch's, which calls a module with given parameters
 
 
 @dataclass(frozen=True)
@@ -21,29 +21,29 @@ class Function:
     """A function of a file."""
 
     name: str  # with its class, as in "ShortConv.forward"
-    called: str  # the name by which it is called, which may be that of its class
+    called: str  # the name by which it is called; its class's if a library calls it
     # its first line and its last one
     line: int
     last: int
     lines: frozenset[int]  # of its body, without those of functions inside it
-    words: frozenset[str]  # in them
-    calls: frozenset[str]  # those of them that it calls
+    words: frozenset[str]  # the names in the body
+    calls: frozenset[str]  # the names that it calls
 
     @property
     def is_constructor(self) -> bool:
-        """Whether it makes an object of its class."""
+        """Whether it constructs an object of its class."""
         return self.name.endswith("__init__")
 
     def began(self, statements: Collection[int], ran: Collection[int]) -> bool:
-        """Whether it was called: its first statement ran, and not only a function inside it."""
+        """Whether it was called: its own first statement ran, not only a function inside it."""
         return min(self.lines.intersection(statements), default=0) in ran
 
 
 def functions_in(text: str) -> Iterator[Function]:
-    """The functions in the text of a file, those outside before those inside them.
+    """The functions in the text of a file, outer ones before those inside them.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it cannot be taken apart.
+        SyntaxError, ValueError, RecursionError, MemoryError: it cannot be parsed.
     """
     texts = source_lines(text)
 
@@ -64,12 +64,12 @@ def functions_in(text: str) -> Iterator[Function]:
 
 
 def called_at_import(text: str) -> frozenset[str]:
-    """The names of what the lines of a file outside its functions call; raises what `functions_in` does."""
+    """The names of what the lines outside a file's functions call; raises what `functions_in` does."""
     return _calls(ast.parse(text))
 
 
 def _calls(tree: ast.AST) -> frozenset[str]:
-    """The names of what is called in a tree, without the functions inside it."""
+    """The names that a tree calls, without the functions inside it."""
 
     def outside(node: ast.AST) -> Iterator[ast.AST]:
         for child in ast.iter_child_nodes(node):
@@ -82,10 +82,10 @@ def _calls(tree: ast.AST) -> frozenset[str]:
 
 
 def places_of(code: OwnCode, lines: Mapping[str, Collection[int]]) -> tuple[Place, ...]:
-    """The functions that these lines, by path, belong to: first the one that does most, by how many are its own.
+    """The functions that these lines, by path, belong to, those with most of the lines first.
 
-    No constructors, and nothing that declares a layer, in which lambdas alone ran; and last what makes a module or
-    hands arrays over to one, as adapters do.
+    Leaves out constructors, and functions that declare a layer, where only lambdas ran. Puts last those that make a
+    module or hand arrays to one, as adapters do.
     """
     try:
         read = [(file, each) for file in code.files if file.path in lines for each in functions_in(file.text)]

@@ -1,7 +1,7 @@
 """The statements and branches of a file, as coverage.py sees them.
 
-A statement stands for itself by its first line. One that runs when the file is imported (a `def`, a constant) is told
-apart from one that only a call reaches. What `# pragma: no cover` excludes is left out.
+A statement is identified by its first line. One that runs when the file is imported (a `def`, a constant) is
+distinguished from one that only a call reaches. What `# pragma: no cover` excludes is left out.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Lines:
     """The lines of a file."""
 
     called: frozenset[int]  # first lines of statements that only a call reaches
-    imported: frozenset[int]  # those that run at the import
-    # where a line may go on in several ways, the lines to which; a negative one leaves a function
+    imported: frozenset[int]  # first lines of statements that run at import
+    # for each line with several successors, these lines; a negative one leaves a function
     branches: Mapping[int, frozenset[int]]
-    first: Mapping[int, int]  # for each later line of a statement, its first one
+    first: Mapping[int, int]  # for each later line of a statement, its first
 
     def statements(self, lines: Iterable[int]) -> set[int]:
         """The statements of these lines that only a call reaches."""
         return {self.first.get(line, line) for line in lines} & self.called
 
     def exits(self, arcs: Iterable[Arc]) -> set[Arc]:
-        """The branches among these transitions, from statement to statement."""
+        """The branches among these transitions between lines, as transitions between statements."""
         pairs = {(self.first.get(a, a), self.first.get(b, b)) for a, b in arcs}
         return {(a, b) for a, b in pairs if b in self.branches.get(a, ())}
 
@@ -46,15 +46,15 @@ def lines_of(file: SourceFile) -> Lines:
     """The lines of a file.
 
     Raises:
-        ValueError: coverage.py cannot take it apart.
+        ValueError: coverage.py cannot parse it.
     """
     parser = PythonParser(text=file.text, filename=file.path, exclude=_EXCLUDED)
     try:
         parser.parse_source()
         arcs = parser.arcs()
-    except Exception as error:  # its own class, and whatever an unusual file makes of it
+    except Exception as error:  # coverage.py's own exception, or whatever an unusual file causes
         raise ValueError(f"coverage.py cannot read it ({type(error).__name__})") from error
-    inside: set[int] = set()  # not signatures, which run where a function is defined
+    inside: set[int] = set()  # without signatures, which run where a function is defined
     for node in ast.walk(file.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]

@@ -1,8 +1,8 @@
-"""The numbers that stand in code: where an answer may change, and so where to look.
+"""The numbers in code: where an answer may change, and so where to test.
 
-Literal numbers and what follows from them alone (`2**10`, `4 * 256`, `BLOCK + 1`), also under the names of constants
-of the module, of default arguments and of variables that a function closes over. A number in a comparison is the most
-telling one; next come slices, ranges and limits.
+Literal numbers and expressions of them alone (`2**10`, `4 * 256`, `BLOCK + 1`), also by the names of constants of
+the module, of default arguments and of variables that a function closes over. A number in a comparison is the most
+telling; next come slices, ranges and limits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from cemverify.conformance.source.reading.own import SourceFile
 
-COMPARED, LIMIT, OTHER, TABLE = range(4)  # how telling a number is; what stands outside of functions comes last
+COMPARED, LIMIT, OTHER, TABLE = range(4)  # how telling a number is; numbers outside functions come last
 _LIMITS = {"range", "arange", "min", "max", "minimum", "maximum", "clip", "clamp", "clamp_", "split", "chunk"}
 _LARGEST = 1e9
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -37,8 +37,8 @@ class Number:
     """A number in the code."""
 
     value: float  # without its sign
-    telling: int  # how telling it is, the smaller the more
-    guards: frozenset[tuple[str, int]] = frozenset()  # the tests of branches in which it is compared, as (path, line)
+    telling: int  # how telling it is: the smaller, the more
+    guards: frozenset[tuple[str, int]] = frozenset()  # tests of branches that compare it, as (path, line)
     words: frozenset[str] = frozenset()  # what it is compared with, as names, attributes and "shape[1]"
 
 
@@ -46,11 +46,11 @@ def numbers_in(files: Iterable[SourceFile], functions: Mapping[str, Any] | None 
     """The numbers in these files, each value once, the most telling first.
 
     Args:
-        functions: whose closed-over variables have values.
+        functions: their closed-over variables have values too.
     """
     numbers: dict[float, Number] = {}
     for file in files:
-        bound: dict[str, set[Value | None]] = {}  # names in `block = 64`, and in `def f(block=64)`
+        bound: dict[str, set[Value | None]] = {}  # names, as in `block = 64` and `def f(block=64)`
         for name, node in _bindings(file.tree):
             bound.setdefault(name, set()).add(None if node is None else _folded(node, {}))
         alone = {name: value for name, (value, *more) in bound.items() if value is not None and not more}
@@ -64,14 +64,14 @@ def numbers_in(files: Iterable[SourceFile], functions: Mapping[str, Any] | None 
 
 @dataclass
 class _Reader:
-    """Reads the numbers of a tree, with the values of the names that are numbers."""
+    """Reads the numbers of a tree, given the values of names that stand for numbers."""
 
     named: Mapping[str, Value]
     numbers: list[tuple[float, int, int, frozenset[str]]] = field(default_factory=list)
     words: frozenset[str] = frozenset()
 
     def read(self, tree: ast.Module) -> list[tuple[float, int, int, frozenset[str]]]:
-        """Value, how telling, the line of the branch whose test it stands in, or 0, and what it is compared with."""
+        """Value, how telling, the line of the branch whose test contains it, or 0, and what it is compared with."""
         self._within(tree, TABLE, 0)
         return self.numbers
 
@@ -80,7 +80,7 @@ class _Reader:
         if value is not None:
             if math.isfinite(value) and 0 < abs(value) <= _LARGEST:
                 self.numbers.append((abs(float(value)), telling, line, self.words))
-            if isinstance(node, ast.BinOp):  # the parts of a product may matter, too
+            if isinstance(node, ast.BinOp):  # the parts of a product may matter too
                 for part in (node.left, node.right):
                     self._within(part, max(telling, OTHER), 0)
             return
@@ -97,11 +97,11 @@ class _Reader:
                 self._beside(node, COMPARED, line)
                 return
             case ast.Subscript(ast.Attribute(attr="shape") as shape):
-                self._within(shape, telling, line)  # which axis it is says nothing
+                self._within(shape, telling, line)  # the index of the axis says nothing
                 return
             case ast.Slice():
                 telling = min(telling, LIMIT)
-            case ast.Call(ast.Attribute(attr="min" | "max")):  # over an axis, as a rule
+            case ast.Call(ast.Attribute(attr="min" | "max")):  # usually over an axis
                 telling = min(telling, LIMIT)
             case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _LIMITS:
                 self._beside(node, min(telling, LIMIT), line)
@@ -110,7 +110,7 @@ class _Reader:
             self._within(child, telling, line)
 
     def _beside(self, node: ast.AST, telling: int, line: int) -> None:
-        """Reads numbers that are compared with, or limit, what stands beside them."""
+        """Reads numbers that are compared with, or limit, what is beside them."""
         before, self.words = self.words, frozenset(_words(node))
         for child in ast.iter_child_nodes(node):
             self._within(child, telling, line)
@@ -130,7 +130,7 @@ def _words(node: ast.AST) -> Iterator[str]:
 
 
 def _folded(node: ast.expr, named: Mapping[str, Value]) -> Value | None:
-    """The value of an expression of numbers and of names of numbers; None of any other."""
+    """The value of an expression of numbers and names of numbers; None for any other."""
     match node:
         case ast.Constant(bool()):
             return None
@@ -154,7 +154,7 @@ def _folded(node: ast.expr, named: Mapping[str, Value]) -> Value | None:
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
-    """Every name that is bound to a value, with the expression; None where it is bound to anything else."""
+    """Every name that is bound to a value, with the expression; None if it is bound to anything else."""
     assigned: set[ast.expr] = set()
     for node in ast.walk(tree):
         match node:

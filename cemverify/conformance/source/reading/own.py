@@ -1,8 +1,8 @@
-"""What stands in an implementation's own files: its module, and what was imported from its folder or below.
+"""An implementation's own files: its module, and what was imported from its folder or below.
 
 Its functions may be written elsewhere; then the folders of their files count as well.
-Libraries are not, whether they are installed (site-packages) or Python's own, and neither is this package. Where
-there is nothing to read, a sentence says why; the implementation is then judged by its answers alone.
+Libraries are not its own, whether installed (site-packages) or part of Python, and neither is this package. If
+there is nothing to read, a sentence says why; the implementation is then only judged by its answers.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from cemverify.conformance.implementations.faults import is_library, printable, 
 from cemverify.conformance.implementations.origin import code_of, display, folders_of, functions_of, own_modules
 
 _MOST_FILES = 100
-_MOST_LINES = 20_000  # of all files together
+_MOST_LINES = 20_000  # in all files together
 
 
 @dataclass(frozen=True)
 class SourceFile:
     """One of its files."""
 
-    path: str  # where it lies, absolute
-    label: str  # how reports name it
-    text: str  # what was in it when it was read
+    path: str  # its absolute path
+    label: str  # its name in reports
+    text: str  # its content when it was read
     tree: ast.Module
-    names: dict[str, int | float]  # the numbers that its module holds under names, at the moment of reading
+    names: dict[str, int | float]  # the numbers that its module's names had when it was read
 
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What there is to read of an implementation."""
+    """What can be read of an implementation."""
 
-    folders: tuple[str, ...]  # the files below these are its own
-    files: tuple[SourceFile, ...]  # those of them that were imported, its module first
-    problems: tuple[str, ...] = ()  # in a sentence each, what could not be read
+    folders: tuple[str, ...]  # files below these are its own
+    files: tuple[SourceFile, ...]  # its own files that were imported, its module first
+    problems: tuple[str, ...] = ()  # a sentence each: what could not be read
 
 
 def own_files(module: str, subject: Subject) -> OwnFiles:
@@ -99,6 +99,6 @@ def text_of(path: str) -> str:
 
 
 def source_lines(text: str, *, with_ends: bool = False) -> list[str]:
-    """The lines of a text as Python counts them: a form feed or a line separator of Unicode ends none."""
+    """The lines of a text as Python counts them: form feeds and Unicode line separators end none."""
     lines = io.StringIO(text, newline="").readlines()
     return lines if with_ends else [line.rstrip("\r\n") for line in lines]
