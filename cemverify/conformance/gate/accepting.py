@@ -36,7 +36,7 @@ _PREFACE = """\
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Why violations are accepted, and the last day on which they are."""
+    """Why violations are accepted, and until when."""
 
     reason: str
     expires: date
@@ -48,7 +48,7 @@ def update_known(
     """Writes the file as `updated` returns it; creates it if it does not exist.
 
     Raises:
-        ValueError: it is no file of known violations.
+        ValueError: it is not a file of known violations.
     """
     text = text_of(path, "--update-known") if path.exists() else ""
     changed = updated(text, str(path), implementation, records, acceptance, today)
@@ -61,12 +61,12 @@ def updated(
 ) -> str:
     """The text of a file in which no violation of these records is new and no entry is stale.
 
-    New violations are added at the end, entries that expired or name another cause take the reason and date
-    given, those whose property holds again or is not offered are deleted. Whatever else stands in the file stays
-    as it is, comments and order too; the comment lines right above an entry go with it.
+    New violations are added at the end. Entries that expired or name another cause get the given reason and
+    date. Those whose property holds again or is not offered are deleted. Everything else in the file stays as it
+    is, including comments and order; the comment lines right above a deleted entry go with it.
 
     Args:
-        name: what errors call the file.
+        name: what errors call the text.
 
     Raises:
         ValueError: the text is not a file of known violations.
@@ -76,7 +76,7 @@ def updated(
     listed = {e.property for e in entries if e.implementation == implementation}
     _, settled = settle(implementation, records, entries, name, today)
     by_id = {record.id: record for record in records}
-    for outcome in reversed(settled.outcomes):  # from the end, so that the indices before stay as they are
+    for outcome in reversed(settled.outcomes):  # from the end, so that earlier indices stay valid
         entry, i = outcome.entry, entries.index(outcome.entry)
         record = by_id.get(entry.property)
         if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED, EntryStanding.RETIRED):
@@ -108,7 +108,7 @@ def _causes(record: Record) -> dict[str, str]:
 def _without(document: TOMLDocument, i: int) -> TOMLDocument:
     """The document without an entry and the comment lines right above it; comments below its last key are kept.
 
-    To tomlkit, comments belong to the table above them, or to the document above its first table.
+    For tomlkit, comments belong to the table above them, or to the document if there is none.
     """
     at, tables = next((n, item) for n, (_, item) in enumerate(document.body) if isinstance(item, AoT))
     own = tables[i].value.body
@@ -122,4 +122,4 @@ def _without(document: TOMLDocument, i: int) -> TOMLDocument:
     if not tables:
         end += 1  # the array itself, which would be written as `violation = []`
     above[begin:end] = below
-    return tomlkit.parse(tomlkit.dumps(document).rstrip("\n") + "\n")  # parsed anew, it knows where everything stands
+    return tomlkit.parse(tomlkit.dumps(document).rstrip("\n") + "\n")  # parsed again, so that it knows all positions

@@ -1,12 +1,12 @@
-"""Baselines: compares a run with a stored one of the same implementation, to see what got worse.
+"""Baselines: a run is compared with a stored one of the same implementation, to see what got worse.
 
-A verdict that was "holds" and is not any more is a regression, whatever the margins. A margin (worst residual over
-what roundoff may explain) is the largest of some dozens of random ones, so it is noisy even where nothing changed:
+A verdict that was "holds" and no longer is, is a regression, whatever the margins. A margin (worst residual over
+what roundoff may explain) is the largest of some dozens of random ones, so it is noisy even if nothing changed:
 a healthy rewrite rounds differently, and may double it. Two rules seldom mistake such a rewrite for a loss
 (docs/ci.md says how seldom, as measured):
 
     one property     its margin grew more than threefold, and to more than 0.6: it is about to be violated
-    all together     the median growth of at least 30 margins is more than 1.5: every result lost digits
+    all together     the median growth of at least 30 margins is more than 1.5: every result lost accuracy
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cemverify.results.envelope import ResultError, complete, read
 GROWTH = 3.0
 FLOOR = 0.6
 MEDIAN_GROWTH = 1.5
-FEWEST = 30  # margins, below which their median says too little
+FEWEST = 30  # with fewer margins, their median says too little
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Conditions:
     """What two runs must have in common so that their margins can be compared."""
 
     implementation: str  # its name
-    dtype: str  # of properties without their own
+    dtype: str  # of properties that do not have their own
     device: str  # its type, "cpu" or "cuda"
-    examples: int  # per property; a margin is the largest over them
-    seed: int  # the same one asks the same questions
+    examples: int  # per property; a margin is the largest of them all
+    seed: int  # the same seed asks the same questions
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Baseline:
     """A stored run."""
 
     path: Path  # where it is stored
-    conditions: Conditions  # see there
-    suite_version: str  # of the cemverify that made it
-    properties: Sequence[str]  # the patterns it was asked about; none means all
-    # verdicts, margins: by property id; margins of what holds
+    conditions: Conditions  # the conditions of that run
+    suite_version: str  # the version of cemverify that made it
+    properties: Sequence[str]  # the patterns that selected properties; none means all
+    # verdicts, margins: by property id; margins only of properties that hold
     verdicts: Mapping[str, str]
     margins: Mapping[str, float]
 
 
 class Change(StrEnum):
-    """How a property, or all of them, differ from the baseline."""
+    """How a property, or all of them, changed since the baseline."""
 
     LOST = "no longer holds"
     MISSING = "missing"
@@ -69,23 +69,23 @@ class Change(StrEnum):
 class Difference:
     """A difference, as a sentence; `before` and `after` are verdicts or margins."""
 
-    property: str | None  # its id; None for what concerns all of them
+    property: str | None  # its id; None for a change of all of them
     change: Change
     before: str
     after: str
-    regression: bool  # whether it is one, or only noted
+    regression: bool  # whether it is a regression, or only noted
     sentence: str
 
     def describe(self) -> dict[str, Any]:
-        """What the comparison with the baseline found, as JSON."""
+        """The difference as JSON."""
         return {**asdict(self), "change": str(self.change)}
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """A run after it was compared."""
+    """A run's comparison with a baseline."""
 
-    path: Path  # of the baseline
+    path: Path  # the baseline's file
     differences: Sequence[Difference]  # see `compare`
     strict: bool  # whether a regression fails the run
 
@@ -96,12 +96,12 @@ class BaselineComparison:
 
     @property
     def failed(self) -> bool:
-        """Whether the run is to end with a failure."""
+        """Whether the run fails because of it."""
         return self.strict and bool(self.regressions)
 
 
 def read_baseline(path: Path) -> Baseline:
-    """A result of `cemverify check --json`."""
+    """The baseline in a result of `cemverify check --json`."""
     content = read(path)
     if content["kind"] != "check":
         raise ResultError(
@@ -125,7 +125,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def check_comparable(baseline: Baseline, now: Conditions) -> None:
-    """Raises if a baseline was made under other conditions.
+    """Raises if a baseline was made under different conditions.
 
     Raises:
         ValueError: a condition differs; the message names it.
@@ -148,11 +148,11 @@ def compare(
     """The differences between a run and its baseline, regressions first.
 
     Args:
-        records: of the run, known violations marked; one that is known, or of a property newer than the pinned
-            catalogue, is noted and is no regression.
-        properties: the patterns that were asked about. Where they are narrower than the baseline's, what was not
-            asked is not missing.
-        suite_version: of the run. unasked: ids that are not missing, as the run ended before them.
+        records: the run's, known violations marked. A record that is known, or of a property newer than the pinned
+            catalogue, is noted, but is no regression.
+        properties: the patterns that selected properties. If they differ from the baseline's, untested properties
+            are not missing.
+        suite_version: the run's. unasked: ids that are not missing, because the run ended before them.
     """
     differences = [f for record in records if (f := _of_property(record, baseline)) is not None]
     if not properties or list(properties) == list(baseline.properties):

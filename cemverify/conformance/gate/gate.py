@@ -1,4 +1,4 @@
-"""What a run is compared with besides the properties, all of it at once."""
+"""What a run is compared with, besides being tested."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cemverify.conformance.judging.verdicts import Record, pin, violations
 
 @dataclass(frozen=True)
 class Gate:
-    """What a run is measured against; read before the work, so that a bad file costs no run."""
+    """What a run is compared with; read before the run, so that a bad file costs none."""
 
-    implementation: str  # its name
+    implementation: str  # the implementation's name
     pinned: str | None  # the version of the catalogue that is enforced; None enforces all of it
-    today: date  # entries expire after their day
+    today: date  # entries expire after their last day
     known_file: Path | None  # see `known_violations`
-    entries: Sequence[KnownViolation]  # what it holds
-    acceptance: Acceptance | None  # if it is to be written
+    entries: Sequence[KnownViolation]  # what that file holds
+    acceptance: Acceptance | None  # given if violations are to be accepted
     baseline: Baseline | None  # the stored run
     strict: bool  # whether a regression fails
 
@@ -33,15 +33,15 @@ class Gate:
         return bool(violations([self.marked(record)]))
 
     def marked(self, record: Record) -> Record:
-        """The record with a mark where it is known, or too new to be enforced."""
+        """The record, marked if it is known or too new to be enforced."""
         (marked,), _ = settle(self.implementation, pin([record], self.pinned), self.entries, "", self.today)
         return marked
 
     def accepting(self, finished: RunFinished) -> Gate:
-        """The gate once the violations of the run are in the file of known ones, if they are to be written there.
+        """The gate after the run's violations were written to the file of known ones, if they are to be accepted.
 
         Raises:
-            ValueError: it is no such file any more. ResultError: it cannot be written.
+            ValueError: the file has become invalid. ResultError: it cannot be written.
         """
         if self.known_file is None or self.acceptance is None:
             return self
@@ -52,10 +52,10 @@ class Gate:
     def measure(
         self, finished: RunFinished, properties: Sequence[str]
     ) -> tuple[RunFinished, Settled | None, BaselineComparison | None]:
-        """The run with marks on what is not enforced and on what is known; the entries; and how it compares.
+        """The run, with marks on what is known or not enforced; the entries; and the comparison with the baseline.
 
         Args:
-            properties: the patterns that were asked about.
+            properties: the patterns that selected properties.
         """
         settled = compared = None
         finished = replace(finished, records=pin(finished.records, self.pinned))

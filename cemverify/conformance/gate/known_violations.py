@@ -3,16 +3,16 @@
 A TOML file, kept by people and written by `cemverify check --update-known`:
 
     [[violation]]
-    implementation = "mypkg.cem:implementation"   # as it is named on the command line
+    implementation = "mypkg.cem:implementation"   # its name on the command line
     property = "gradient/attention/alibi"
-    cause = "update = -eta P grad energy"         # exact, or a shell pattern; not read where there is a key
-    key = "answer"                                # the same for programs, as --update-known writes it; optional
-    part = "bias"                                 # the part of the layer that was found to be wrong; optional
+    cause = "update = -eta P grad energy"         # exact, or a shell pattern; ignored if there is a key
+    key = "answer"                                # the cause for programs, as --update-known writes it; optional
+    part = "bias"                                 # the part of the layer found to be wrong; optional
     reason = "our slopes follow the older checkpoints"
     expires = 2027-02-19                          # the last day on which it is accepted
 
 An entry excuses one property of one implementation, violated for that cause, unless it and the run name
-different parts. One that excuses nothing any more is itself an error: the list can only shrink towards the truth.
+different parts. One that no longer excuses anything is itself an error: the list can only shrink towards the truth.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ OPTIONAL = ("key", "part")  # files from before 1.1 lack them
 class KnownViolation:
     """One entry."""
 
-    implementation: str  # the name it is checked under
-    property: str  # its id
-    cause: str  # what the record's cause must be, or a shell pattern of it, if there is no key
+    implementation: str  # the name under which it is checked
+    property: str  # the property's id
+    cause: str  # the record's cause, or a shell pattern for it; decides if there is no key
     reason: str  # why it is accepted
-    expires: date  # the last day on which it is
-    line: int  # where its header stands, from 1
-    key: str = ""  # what the record's key must be; empty if the cause decides
-    part: str = ""  # what the record's wrong part must be, if it names one; empty if any will do
+    expires: date  # the last day on which it is accepted
+    line: int  # the line of its header, from 1
+    key: str = ""  # the record's key; empty if the cause decides
+    part: str = ""  # the record's wrong part, if it names one; empty if any will do
 
     def blames_another_part(self, record: Record) -> bool:
-        """Whether both name a wrong part, and not the same."""
+        """Whether both name a wrong part, but not the same."""
         return bool(self.part and record.part) and self.part != record.part
 
     def excuses(self, record: Record) -> bool:
@@ -68,7 +68,7 @@ class KnownViolation:
 
 
 class EntryStanding(StrEnum):
-    """How an entry of the file of known violations stands after a run."""
+    """The state of an entry of the file of known violations after a run."""
 
     ACCEPTED = "known"
     OTHER_CAUSE = "other cause"
@@ -82,7 +82,7 @@ class EntryStanding(StrEnum):
 
 @dataclass(frozen=True)
 class EntryOutcome:
-    """An entry, how it stands after a run, and a sentence that says so."""
+    """An entry, its standing after a run, and a sentence about that."""
 
     entry: KnownViolation
     standing: EntryStanding
@@ -90,11 +90,11 @@ class EntryOutcome:
 
     @property
     def stale(self) -> bool:
-        """Whether the entry is to be deleted, which fails the run; a violation for another cause fails by itself."""
+        """Whether to delete the entry, which fails the run; a violation for another cause fails by itself."""
         return self.standing in (EntryStanding.EXPIRED, EntryStanding.HOLDS, EntryStanding.NOT_OFFERED)
 
     def describe(self) -> dict[str, Any]:
-        """The known violations and what became of each, as JSON."""
+        """The entry and its standing, as JSON."""
         return {
             **{name: getattr(self.entry, name) for name in ("line", "property", "cause", "part", "reason")},
             "expires": self.entry.expires.isoformat(),
@@ -108,13 +108,13 @@ class EntryOutcome:
 class Settled:
     """A file of known violations after a run."""
 
-    name: str  # the file
+    name: str  # the file's name
     outcomes: Sequence[EntryOutcome]  # of the entries for the implementation
-    elsewhere: int  # how many are for other ones
+    elsewhere: int  # how many entries are for others
 
     @property
     def failed(self) -> bool:
-        """Whether an entry is to be deleted."""
+        """Whether an entry has to be deleted."""
         return any(outcome.stale for outcome in self.outcomes)
 
 
@@ -122,7 +122,7 @@ class Settled:
 
 
 def read_known(path: Path, made_by: str = "--update-known") -> tuple[KnownViolation, ...]:
-    """The entries of a file, of every implementation.
+    """The entries of a file, for all implementations.
 
     Args:
         made_by: the option or the command that makes the file.
@@ -145,7 +145,7 @@ def text_of(path: Path, made_by: str) -> str:
 
 
 def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
-    """The entries in a text; `name` is what errors call it.
+    """The entries in a text; errors call it `name`.
 
     Raises:
         ValueError: what is wrong with it, and on which line.
@@ -169,10 +169,10 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
 
 
 def document_of(text: str, name: str) -> TOMLDocument:
-    """The text as a document that can be edited, of nothing but [[violation]] tables.
+    """The text as a document that can be edited, with nothing but [[violation]] tables.
 
     Raises:
-        ValueError: it is no such document.
+        ValueError: it is not such a document.
     """
     try:
         document = tomlkit.parse(text)
@@ -186,7 +186,7 @@ def document_of(text: str, name: str) -> TOMLDocument:
 
 
 def _lines(document: TOMLDocument) -> list[int]:
-    """The line, from 1, on which each entry begins: one below all that stands before it."""
+    """The line, from 1, on which each entry begins: one below everything before it."""
     remaining: Any = deepcopy(document)
     lines: list[int] = []
     while "violation" in remaining:
@@ -229,10 +229,10 @@ def today() -> date:
 def settle(
     implementation: str, records: Sequence[Record], entries: Sequence[KnownViolation], name: str, today: date
 ) -> tuple[list[Record], Settled]:
-    """The records, with the reason added to known violations, and how each entry stands.
+    """The records, with the reason added to known violations, and each entry's standing.
 
     Args:
-        implementation: entries of other ones are only counted. name: of the file.
+        implementation: entries for others are only counted. name: the file's.
         today: an entry is accepted up to and on the day it expires.
     """
     by_id = {record.id: record for record in records}

@@ -1,1 +1,1 @@
-"""Listeners render the events of a run, each for one kind of reader."""
+"""Listeners present the events of a run, each for one kind of reader."""

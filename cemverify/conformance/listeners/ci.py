@@ -1,4 +1,4 @@
-"""Known violations and the baseline, beside a run's own report: on the terminal, as JSON, Markdown and JUnit."""
+"""Known violations and the baseline, added to a run's own report: on the terminal, as JSON, Markdown and JUnit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cemverify.results.tables import grid
 
 
 def report(settled: Settled | None, compared: BaselineComparison | None) -> str:
-    """For the terminal: a heading and one line for every entry and every difference; empty without any gate."""
+    """For the terminal: a heading and a line for each entry and each difference; empty if there is no gate."""
     parts = []
     if settled is not None:
         lines = [_known_heading(settled)]
@@ -34,7 +34,7 @@ def report(settled: Settled | None, compared: BaselineComparison | None) -> str:
 def with_gate(
     content: Mapping[str, Any], settled: Settled | None, compared: BaselineComparison | None
 ) -> dict[str, Any]:
-    """A result of kind "check" with what was known and what the baseline says."""
+    """A result of kind "check" with the known violations and the comparison with the baseline."""
     content = dict(content)
     content["tables"] = [*content["tables"], *(vars(table) for table in _tables(settled, compared))]
     if settled is not None:
@@ -54,7 +54,7 @@ def with_gate(
 
 
 def as_markdown(settled: Settled | None, compared: BaselineComparison | None) -> str:
-    """Sections to put below a run's page; empty without any gate."""
+    """Sections to add to a run's page; empty if there is no gate."""
     headings = []
     if settled is not None:
         headings.append(_known_heading(settled))
@@ -69,7 +69,7 @@ def as_markdown(settled: Settled | None, compared: BaselineComparison | None) ->
 
 
 def with_suites(junit: str, settled: Settled | None, compared: BaselineComparison | None) -> str:
-    """JUnit XML with one suite more for each gate: stale entries and regressions that count are failures."""
+    """JUnit XML with one more suite per gate, in which stale entries and enforced regressions are failures."""
     root = ElementTree.fromstring(junit)  # noqa: S314 (our own)
     if settled is not None:
         cases = [
@@ -89,7 +89,7 @@ def with_suites(junit: str, settled: Settled | None, compared: BaselineCompariso
 
 
 def _suite(name: str, classname: str, cases: Iterable[tuple[str, str, str]]) -> ElementTree.Element:
-    """A suite of (name, sentence, tag of the outcome or nothing) cases."""
+    """A suite of cases, each (name, sentence, tag of the outcome or nothing)."""
     suite = ElementTree.Element("testsuite", name=name)
     tally: Counter[str] = Counter()
     for case_name, sentence, tag in cases:

@@ -1,4 +1,4 @@
-"""Colours, laid upon a report when it is complete: no layout depends on them, and nothing is said by them alone."""
+"""Colours, added to a finished report: no layout depends on them, and no information is in them alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GREEN, RED, YELLOW, MAGENTA = "green", "bold red", "yellow", "magenta"
 
 OF_VERDICTS: Mapping[str, str] = {"holds": GREEN, "violated": RED, "inconclusive": YELLOW, "suite error": MAGENTA}
 
-# What is coloured in a report, and how: a cell of the table, a heading, a count of the last line.
+# What is coloured in a report, and how: cells of the table, headings, counts in the last line.
 _PATTERNS: Mapping[str, str] = {
-    # a cell of a row, and a count among others in that of a family
+    # a cell of a row, and a count within a family's cell
     r"(?m)(?<=[ ]{2})((all )?[1-9]\d* hold(?=,|  |$)|holds(?=  |$))": GREEN,
     r"(?m)(?<=[ ]{2}|, )([1-9]\d* violated(?!, (known|not))(?=,|  |$)|violated(?=  |$))": RED,
     r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?violated, (known|not enforced)(?=,|  |$)": YELLOW,
@@ -35,7 +35,7 @@ _PATTERNS: Mapping[str, str] = {
 
 
 def show_coloured(text: str) -> None:
-    """Prints a report on stdout, in colours where they are wanted."""
+    """Prints a report on stdout, in colour if that is wanted."""
     if not is_coloured(sys.stdout):
         show(text)
         return

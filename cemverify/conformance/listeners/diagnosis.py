@@ -1,4 +1,4 @@
-"""The diagnosis of a run in words: what is wrong, where, the smallest case, and the command that asks it again."""
+"""The diagnosis of a run in words: what is wrong, where, the smallest case, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from cemverify.conformance.judging.verdicts import (
 from cemverify.console.escaping import visible
 from cemverify.console.streams import wrapped
 
-_FACT = 72  # characters of an array of the case; longer ones stand in the files
-_FEW = 4  # causes that are named; more of them are counted
+_FACT = 72  # characters for an array of the case; longer ones are only in the files
+_FEW = 4  # causes to name; further ones are counted
 _IDS = 3
 
 
 def report(diagnosis: Diagnosis, width: int | None = None) -> str:
-    """The conclusion of a run, for the last lines of a terminal of 80 columns and 24 lines."""
+    """The conclusion of a run, for the last lines of a terminal with 80 columns and 24 lines."""
     first = diagnosis.causes[0]
     lines = [f"{diagnosis.implementation}: {diagnosis.sentence}"]
     lines += [
@@ -47,10 +47,10 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
 
 
 def failure(event: RunFinished, record: Record, saved: str) -> str:
-    """What the test of one violated property says: all of it, or which of those before it failed for the same cause.
+    """What the test of a violated property prints: all of it, or which earlier one failed for the same cause.
 
     Args:
-        event: has the violations so far, this one last. saved: the command that judges its saved case again, if any.
+        event: holds the violations so far, this one last. saved: the command that judges its saved case, if any.
     """
     own, every = diagnose(replace(event, records=[record])), diagnose(event)
     assert own is not None
@@ -79,13 +79,13 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def in_a_line(cause: Cause) -> str:
-    """A cause, its place and what shows it, as one line."""
+    """A cause, its place and what shows it, on one line."""
     where = f"{cause.place}: " if cause.place is not None else ""
     return f"{where}{cause.name}{f': {cause.because}' if cause.because else ''}"
 
 
 def github(diagnosis: Diagnosis) -> str:
-    """One annotation of GitHub's for each cause: `::error file=...,line=...`."""
+    """One GitHub annotation for each cause: `::error file=...,line=...`."""
     annotations = []
     for cause in diagnosis.causes:
         at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
@@ -130,9 +130,9 @@ def _of(cause: Cause) -> Iterator[str]:
 
 
 def _of_functions(record: Record, tested: Sequence[Record]) -> Iterator[str]:
-    """For which functions a violated claim is violated and for which it holds; nothing if one was asked."""
+    """For which functions a violated claim is violated and for which it holds; nothing if only one was tested."""
     name = record.id.rpartition("/")[2]
-    functions: dict[Verdict, list[str]] = {record.verdict: []}  # which comes first
+    functions: dict[Verdict, list[str]] = {record.verdict: []}  # fixes which comes first
     for other in tested:
         if (other.family, other.id.rpartition("/")[2], other.claim) == (record.family, name, record.claim):
             functions.setdefault(other.verdict, []).append(other.id.split("/")[1])
@@ -142,12 +142,12 @@ def _of_functions(record: Record, tested: Sequence[Record]) -> Iterator[str]:
 
 
 def _case(record: Record) -> Iterator[str]:
-    """The smallest case of a record, as many of its arrays in a line as fit."""
+    """The smallest case of a record, with as many of its arrays on a line as fit."""
     if record.counterexample is None:
         return
     yield f"{case_heading(record)}, of {record.id}: {size(record.counterexample['case'])}"
     claim = record.counterexample.get("comparison", {}).get("claim")
-    if record.part is not None and claim:  # what was got may be the output, an update or an energy
+    if record.part is not None and claim:  # its got may be the output, an update or an energy
         yield f"  compared: {claim}"
     line = ""
     for name, value in facts_of(record.counterexample, _FACT):

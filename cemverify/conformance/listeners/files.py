@@ -32,7 +32,7 @@ def as_json(
     """The result file: the envelope of `cemverify.results.envelope`, the counts, the headline and every property.
 
     Args:
-        tables, more: further tables, and what else the payload holds. pinned: the catalogue that was enforced.
+        tables, more: further tables, and further content. pinned: the catalogue version that was enforced.
     """
     violated, diagnosis = violations(event.records), diagnose(event)
     payload: dict[str, Any] = {
@@ -62,7 +62,7 @@ def as_json(
     content = result("check", maker, told, {**payload, **(more or {})})
     if diagnosis is None:
         return content
-    # right behind what says what it is, where somebody who opens the file looks
+    # right behind schema and kind, where somebody who opens the file looks
     kind = {name: content[name] for name in ("schema", "schema_version", "kind")}
     return {**kind, "diagnosis": as_diagnosis(diagnosis), **content}
 
@@ -71,7 +71,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     """The table and the violations, with what made them.
 
     Args:
-        tables, words: further tables, and what is said below them.
+        tables, words: further tables, and a text below them.
     """
     table, diagnosis = terminal.verdict_table(event), diagnose(event)
     told = []
@@ -96,12 +96,12 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
 
 
 def as_junit(event: RunFinished, pinned: str | None = None) -> str:
-    """One test case per property: a violation is a failure, the undecided are errors.
+    """One test case per property: violations are failures, undecided properties are errors.
 
-    What is known, not enforced or not offered is a skip.
+    Those that are known, not enforced or not offered are skipped.
 
     Args:
-        pinned: the version of the catalogue that was enforced; None if all of it was.
+        pinned: the catalogue version that was enforced; None if all of it was.
     """
     c = counts(event.records, len(event.unasked))
     enforced = counts(record for record in event.records if not record.not_enforced)

@@ -1,4 +1,4 @@
-"""How far a run is: a bar that is rewritten on a terminal, plain lines elsewhere."""
+"""How far a run has come: a bar that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Event], None]
 
-_FEW = 3  # properties that are finished before the rest is estimated
+_FEW = 3  # properties to finish before the rest is estimated
 
 
 @contextmanager
 def progress(stream: TextIO | None = None, *, verbose: bool = False) -> Iterator[Listener]:
-    """A listener that shows how far a run is; it leaves the terminal as it found it, whatever happens.
+    """A listener that shows how far a run has come; it always restores the terminal.
 
     Args:
-        stream: stderr if None. verbose: on a terminal, keep a line for what holds, too.
+        stream: stderr if None. verbose: on a terminal, keep lines of properties that hold, too.
     """
     stream = stream or sys.stderr
     if not is_live(stream):
@@ -46,7 +46,7 @@ def progress(stream: TextIO | None = None, *, verbose: bool = False) -> Iterator
 
 
 class ProgressLines:
-    """One line per property on a stream: how far, what, how long."""
+    """One line per property on a stream: the count, the property, and how long it took."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -64,7 +64,7 @@ class ProgressLines:
 
 
 class ProgressBar:
-    """A bar, the tally, and what is asked right now; above it a line for each property that is not green.
+    """A bar, the tally, and what is being tested; above it a line for each property that does not hold.
 
     Args:
         verbose: keep a line for every property. clock: for tests.
@@ -115,7 +115,7 @@ class ProgressBar:
         return Group(row, *([tally] if tally else []), *(self._now(*begun) for begun in self._asking.items()))
 
     def time(self) -> str:
-        """How many are done, and how long the rest may take: as long as those that are done, one by one."""
+        """How many are done, and how long the rest may take, at the average time of those done."""
         done, spent = self._tally.total(), self._clock() - self._started
         left = f", about {_minutes(spent * (self._total - done) / done)} left" if _FEW <= done < self._total else ""
         return f"{done}/{self._total}  {_minutes(spent)}{left}"

@@ -1,4 +1,4 @@
-"""What was reached of the implementation's own code: in the report of a run, and in each of its files."""
+"""What was reached of the implementation's own code, for a run's report and each of its files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cemverify.conformance.source.reach.summary import FileReach, Reach, ranges
 from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
 
-_IN_FULL = 12  # lines that were never reached of which a report shows the text
-_NAMES = 3  # functions that were never called which it names
-_WIDEST = 90  # characters of one of them
+_IN_FULL = 12  # lines never reached that a report quotes
+_NAMES = 3  # functions never called that it names
+_WIDEST = 90  # characters of a quoted line
 _TRACED = "what a compiler traces runs once for each trace: a line counts as reached when it was traced"
 
 
 def as_text(event: RunFinished) -> str:
-    """The report's paragraph: how many lines were reached, and the text of those that were not."""
+    """The report's paragraph: how many lines were reached, and the text of the others."""
     reach = event.reach
     if reach is None:
         return ""
@@ -30,14 +30,14 @@ def as_text(event: RunFinished) -> str:
 
 
 def looked_around(reach: Reach) -> str | None:
-    """How many of its numbers questions were asked around, in words; None if none were."""
+    """How many of its numbers had questions asked around them, in words; None if none had."""
     if not reach.looked_around:
         return None
     return f"tested around {reach.looked_around} number{'s' if reach.looked_around > 1 else ''} in your code"
 
 
 def _of_file(file: FileReach) -> str:
-    """How many lines of a file were reached, and which were not."""
+    """How many lines of a file were reached, and which ones were not."""
     never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.statements)]
     never += [f"the branch at {line}" for line in file.branches]
     rest = f"; never: {', '.join(never)}" if never else ""
@@ -50,12 +50,12 @@ def _of_file(file: FileReach) -> str:
 
 
 def _percent(reached: int, all_: int) -> str:
-    """Rounded down, so that nothing is all but all."""
+    """Rounded down, so that only all of them are 100 %."""
     return f"{100 * reached // all_} %"
 
 
 def _texts(reach: Reach) -> Iterator[str]:
-    """The lines that were never reached, with their text."""
+    """The lines that were never reached, with their texts."""
     several = len(reach.files) > 1
     missed = [(file, line) for file in reach.files for line in sorted({*file.never, *file.branches})]
     for file, line in missed[:_IN_FULL]:
@@ -68,7 +68,7 @@ def _texts(reach: Reach) -> Iterator[str]:
 
 
 def as_json(reach: Reach) -> dict[str, Any]:
-    """The part of a result file, with each file's text and, by line, the properties that reach it."""
+    """The part of a result file: each file's text and, by line, the properties that reach it."""
     reached, statements = reach.counts
     ids = sorted({id_ for file in reach.files for by in file.by.values() for id_ in by})
     number = {id_: i for i, id_ in enumerate(ids)}
@@ -97,7 +97,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
 
 
 def table(reach: Reach) -> Table:
-    """A table of how much of each file was reached, one row for each."""
+    """How much of each file was reached: a table with one row per file."""
     rows = []
     for file in reach.files:
         reached, statements = file.counts
@@ -112,7 +112,7 @@ def table(reach: Reach) -> Table:
 
 
 def shortfall(reach: Reach | None, least: float) -> str | None:
-    """Why a run does not reach what was asked for, in a sentence; None if it does."""
+    """A sentence that says why a run reaches less than what was demanded; None if it does not."""
     percent = None if reach is None else reach.percent
     if reach is not None and percent is not None and percent >= least:
         return None

@@ -1,4 +1,4 @@
-"""The report of a run: its table, folded by family, and what is not green in full."""
+"""The report of a run: its table, with a row per family, and in full what does not hold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cemverify.console.streams import READABLE, wrapped
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid, narrowed
 
-_FEW = 4  # features that are named
-_UNFOLDED = 12  # properties of which a list is not too long
-_ORDER = ("hold", "violated", "inconclusive", "suite error")  # of a family's verdicts, as in a report's last line
+_FEW = 4  # how many features are named
+_UNFOLDED = 12  # how many properties make a list too long
+_ORDER = ("hold", "violated", "inconclusive", "suite error")  # of a family's verdicts, and in a report's last line
 _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
 
@@ -30,13 +30,13 @@ def verdict_table(event: RunFinished) -> Table:
 
 
 def report(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
-    """The table of what was asked, what could not be judged, the denominator, and last the diagnosis.
+    """The table of what was tested, what could not be judged, the counts, and last the diagnosis.
 
-    Where something is violated, the table is a line that counts by family, so that the whole fits a screen.
+    If something is violated, lines with counts per family replace the table, so that the report fits a screen.
 
     Args:
-        verbose: a row for every property, each violation in full, and for want of what properties are not offered.
-        width: columns of the terminal; None if lines may be as long as they are.
+        verbose: a row for every property, each violation in full, and the features missing for those not offered.
+        width: columns of the terminal; None if lines may have any length.
     """
     tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     if not tested:
@@ -46,7 +46,7 @@ def report(event: RunFinished, *, verbose: bool = False, width: int | None = Non
     else:
         rows = list(map(_row, tested)) if verbose or len(tested) <= _UNFOLDED else _folded(tested)
         table = Table("", _COLUMNS, rows)
-        # what matters least is left off first, if the table is too wide; what is left is wrapped if need be
+        # if the table is too wide, the least important columns are left off first; what remains may be wrapped
         for left_off in ("discarded", "telling", "examples"):
             if width is None or max(map(len, grid(table, "terminal").splitlines())) <= width:
                 break
@@ -57,7 +57,7 @@ def report(event: RunFinished, *, verbose: bool = False, width: int | None = Non
 
 
 def _folded(records: Sequence[Record]) -> list[tuple[str, ...]]:
-    """A row for each family, and below it one for each of its properties that is not green."""
+    """A row for each family, and below it one for each of its properties that does not hold."""
     rows = []
     for family in _families(records):
         rows.append(_of_family(family))
@@ -66,7 +66,7 @@ def _folded(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 
 def _counted(records: Sequence[Record]) -> str:
-    """How many of each family are violated, and which families hold as a whole."""
+    """How many of each family are violated or undecided, and which families hold entirely."""
     lines = []
     undecided = [r for r in records if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR)]
     for word, counted in (("violated", violations(records)), ("not decided", undecided)):
@@ -80,7 +80,7 @@ def _counted(records: Sequence[Record]) -> str:
 
 
 def _families(records: Sequence[Record]) -> list[list[Record]]:
-    """The records of each family, in the order of their first ones."""
+    """The records of each family, in the order of each family's first record."""
     families: dict[str, list[Record]] = {}
     for record in records:
         families.setdefault(record.family, []).append(record)
@@ -88,7 +88,7 @@ def _families(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
-    """The verdicts of a family of properties, their sums, and its largest margin."""
+    """A family's verdicts, the sums of its counts, and its largest margin."""
     words = ("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records)
     tally = Counter(
         sorted(words, key=lambda word: next(i for i, begins in enumerate(_ORDER) if word.startswith(begins)))
@@ -117,13 +117,13 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     diagnosis = diagnose(event)
     parts = [violation(record) for record in violations(tested)] if verbose else []
-    undecided: dict[tuple[Verdict, str | None], list[str]] = {}  # ids by what they have in common
+    undecided: dict[tuple[Verdict, str | None], list[str]] = {}  # ids by verdict and reason
     for r in tested:
         if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR) and not r.not_enforced:
             undecided.setdefault((r.verdict, r.reason), []).append(r.id)
     parts += [f"{word.upper()} {', '.join(ids)}\n  {reason}" for (word, reason), ids in undecided.items()]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
-    # each one's reason stands in the files
+    # result files have each one's reason
     absent = [(r.reason or "").partition(": ") for r in event.records if r.verdict == Verdict.NOT_OFFERED]
     if not tested and event.unasked:
         advice = "" if event.interrupted else "; give --within more seconds, or try again when the machine is free"
@@ -147,7 +147,7 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
 
 
 def holding(records: Sequence[Record]) -> str:
-    """How many of those that were run hold."""
+    """How many of those that were tested hold."""
     c = counts(records)
     return f"{c['holds']} of {c['run']} hold"
 
@@ -159,14 +159,14 @@ def too_new(record: Record) -> str:
 
 
 def how_far(event: RunFinished) -> str:
-    """Up to which sizes anything that holds was tested; nothing is known beyond them. Empty if nothing was."""
+    """Up to which sizes the properties that hold were tested; beyond them nothing is known. Empty if none."""
     sizes = asked_up_to(event.records)
     listed = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
     return f"tested up to {listed}" if listed else ""
 
 
 def worth(event: RunFinished) -> str:
-    """What a run is worth that did not ask everything and found nothing; empty for any other."""
+    """What a run is worth that found nothing, but did not test everything; empty for any other."""
     if event.worth is None or violations(event.records):
         return ""
     tested, known = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records), event.worth
@@ -177,14 +177,14 @@ def worth(event: RunFinished) -> str:
 
 
 def _listed(names: Sequence[str], *, verbose: bool) -> str:
-    """These names, or the first of them and how many more there are."""
+    """These names, or the first few and how many more there are."""
     if verbose or len(names) <= _FEW + 1:
         return ", ".join(names)
     return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more (-v lists them)"
 
 
 def absences(event: RunFinished, *, verbose: bool = True) -> str:
-    """Features that are declared absent and are there, or whose use is not refused; empty if there are none.
+    """Features that are declared absent, but work, or whose use is not refused; empty if there are none.
 
     Args:
         verbose: names them all.
@@ -198,7 +198,7 @@ def absences(event: RunFinished, *, verbose: bool = True) -> str:
 
 
 def summary(event: RunFinished) -> str:
-    """How many properties there are, how many were run, and how they fared, in one line."""
+    """How many properties there are, how many were tested, and their verdicts, in one line."""
     c = counts(event.records, len(event.unasked))
     unasked = f", {c['not_asked']} not asked, as the run ended early" if event.unasked else ""
     examples = sum(r.examples for r in event.records)

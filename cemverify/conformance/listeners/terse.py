@@ -1,4 +1,4 @@
-"""A run in few lines, for a program or a coding agent: one for each verdict, and at the end one of JSON."""
+"""A run in few lines, for a program or a coding agent: one per verdict, and finally one of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lines(marked: Callable[[Record], Record]) -> Callable[[Event], None]:
     """A listener that prints a line for each verdict as it comes.
 
     Args:
-        marked: the record with the marks of what is known or not enforced.
+        marked: adds to a record whether it is known or not enforced.
     """
 
     def listener(event: Event) -> None:
@@ -27,7 +27,7 @@ def lines(marked: Callable[[Record], Record]) -> Callable[[Event], None]:
 
 
 def last(event: RunFinished, exit_code: int) -> str:
-    """The last line: the counts and the diagnosis as a result file has them."""
+    """The last line: the counts and the diagnosis as in a result file."""
     diagnosis = diagnose(event)
     told = {
         "implementation": event.implementation,

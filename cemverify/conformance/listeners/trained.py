@@ -1,4 +1,4 @@
-"""A trained layer's numbers as a table, and as JSON."""
+"""A trained layer's numbers, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cemverify.results.envelope import Table
 
 
 def table(findings: TrainedFindings) -> Table:
-    """What was measured of a trained layer, one row for each of its steps."""
+    """What was measured in a trained layer, one row for each of its steps."""
     B, J = findings.trained.tokens.ids.shape
     numbers = ("change", "size", "asymmetry", "margin")
     rows = [
@@ -27,7 +27,7 @@ def table(findings: TrainedFindings) -> Table:
 
 
 def summary(findings: TrainedFindings, weights: Weights) -> str:
-    """Where the weights and states are from, and what does not depend on the step."""
+    """Where the weights and states come from, and what does not depend on the step."""
     dtype = str(findings.trained.dtype).removeprefix("torch.")
     stored = ", ".join(weights.dtypes)
     lines = [
@@ -43,7 +43,7 @@ def summary(findings: TrainedFindings, weights: Weights) -> str:
 
 
 def as_json(findings: TrainedFindings, weights: Weights) -> dict[str, Any]:
-    """The numbers, None where something cannot be said."""
+    """The numbers; None where there is none to give."""
     return {
         "layer": findings.trained.name,
         "weights": {
@@ -66,7 +66,7 @@ def _shares(share: Share | None) -> tuple[str, str]:
 
 
 def _percent(share: float) -> str:
-    # 100 % means all of them
+    # 100 % means all, and 0 % none
     text = f"{100 * share:.1f}"
     if share < 1 and text == "100.0":
         text = "99.9"
