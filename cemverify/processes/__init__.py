@@ -1,1 +1,1 @@
-"""Processes, files and devices: how many workers, how they start and end, files that exist whole or not at all."""
+"""Processes, files and devices: how many workers, how they start and end, and files that are never half-written."""

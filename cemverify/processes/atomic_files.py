@@ -1,6 +1,6 @@
-"""Files and folders that are there whole or not at all: written aside, then renamed into place.
+"""Files and folders that are never half-written: written aside, then renamed into place.
 
-What a killed process leaves aside is called `.NAME.` and 32 hexadecimal digits, and is swept a day later.
+What a killed process leaves aside is named `.NAME.` and 32 hexadecimal digits; it is removed a day later.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 
 @contextlib.contextmanager
 def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) -> Iterator[Path]:
-    """Gives a path to write a file or a folder to; when the block ends without an error, it becomes `path`.
+    """Gives a path at which to write a file or a folder; if the block ends without an error, it becomes `path`.
 
-    Whoever reads `path` meanwhile finds what was there before. Nothing is left aside, unless the process is killed.
+    Meanwhile readers of `path` find the old content. Nothing is left aside, unless the process is killed.
 
     Args:
-        aside: where to write, on the same file system; beside `path` if not given.
+        aside: where to write, on the same file system; by default beside `path`.
         durable: whether to wait until the content of a file is on the disk, so that a power cut leaves the old
             content or the new.
 
@@ -36,7 +36,7 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
     if path.is_file() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if aside is None:
-        name = os.fsdecode(os.fsencode(path.name)[:200])  # so that file systems take it with 34 characters more
+        name = os.fsdecode(os.fsencode(path.name)[:200])  # leaves file systems room for 34 characters more
         aside = path.with_name(f".{name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
         if durable and aside.is_file():
             with open(aside, "rb") as file:
                 os.fsync(file.fileno())
-        with contextlib.suppress(OSError):  # nothing is there yet, or its file system keeps no modes
+        with contextlib.suppress(OSError):  # nothing is there yet, or its file system has no modes
             shutil.copymode(path, aside)
         os.replace(aside, path)
     finally:
@@ -52,8 +52,8 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
 
 
 def sweep(folder: Path) -> None:
-    """Removes what was begun aside in a folder and not touched for a day, as its process must have been killed."""
-    with contextlib.suppress(OSError):  # no folder yet, or swept by somebody else
+    """Removes unfinished files of a folder untouched for a day, as their process must have been killed."""
+    with contextlib.suppress(OSError):  # no folder yet, or already removed
         for path in folder.iterdir():
             if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 remove(path)
@@ -65,7 +65,7 @@ def slug(name: str) -> str:
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder with all that is in it, if it is there and can be removed."""
+    """Removes a file, or a folder with all its contents, if it exists and can be removed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

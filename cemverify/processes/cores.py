@@ -1,4 +1,4 @@
-"""How many worker processes make sense here, and how one of them, or this one, keeps to one core."""
+"""How many worker processes to use here, and how to keep one of them, or this one, to one core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 
 def cores() -> int:
-    """The processor cores that this process may use, which a container or a scheduler may have limited."""
+    """The number of cores that this process may use, which a container or a scheduler may have limited."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -16,9 +16,9 @@ def cores() -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What is started meanwhile computes with one thread, as it has to know before it imports torch.
+    """What is started within computes with one thread, which it must know before it imports torch.
 
-    With more, small tensors crawl.
+    With more threads, operations on small tensors are very slow.
     """
     before = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     os.environ.update(dict.fromkeys(before, "1"))
@@ -34,9 +34,9 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Has torch compute on one CPU thread: more are slower on small tensors, and on a busy machine.
+    """Makes torch compute on one CPU thread: more are slower on small tensors, and on a busy machine.
 
-    It also makes a run the same bit for bit: more of them add up in any order.
+    It also makes runs equal bit for bit: several threads add numbers up in any order.
     """
     import torch
 
@@ -49,5 +49,5 @@ def on_one_thread() -> Iterator[None]:
 
 
 def as_a_worker() -> AbstractContextManager[None]:
-    """Computes on one thread, as a worker does; on as many as the user's own OMP_NUM_THREADS says, if that is set."""
+    """Computes on one thread, as a worker does, or on as many as the user's OMP_NUM_THREADS says."""
     return nullcontext() if os.environ.get("OMP_NUM_THREADS") else on_one_thread()

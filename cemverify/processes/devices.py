@@ -6,17 +6,17 @@ import torch
 
 
 def check_device(name: str) -> None:
-    """Refuses a device that is not there, or on which nothing can be computed.
+    """Refuses a device that does not exist, or that cannot compute.
 
     Args:
-        name: as torch's: "cpu", "cuda", "cuda:1".
+        name: torch's name: "cpu", "cuda", "cuda:1".
 
     Raises:
         ValueError: what is wrong with it.
     """
     try:
         device = torch.device(name)
-        if device.type == "cpu" and device.index is not None:  # torch takes any number and means the same CPU
+        if device.type == "cpu" and device.index is not None:  # torch takes any number, and uses the same CPU
             raise RuntimeError("the CPU has no number")
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -25,7 +25,7 @@ def check_device(name: str) -> None:
 
 
 def find_device(name: str) -> str:
-    """The device of that name, where "auto" is a GPU if there is one and else the CPU.
+    """The device of that name; "auto" is a GPU if there is one, otherwise the CPU.
 
     Raises:
         ValueError: it cannot be used here.

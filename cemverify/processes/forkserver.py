@@ -1,8 +1,8 @@
-"""The server from which worker processes are forked: torch is imported there once, and not by each of them.
+"""The server from which worker processes are forked: it imports torch once, so that they need not.
 
-A command that has imported torch itself forks even the server (`fork_server`), which then imports it no second time.
-The server ignores Ctrl-C and what else goes to every process of a terminal, and so do its children until they choose
-to heed it. Until it has begun, these wait: a program that ignored them meanwhile for it would miss its own.
+A command that has imported torch itself forks even the server (`fork_server`), so that it need not import it again.
+The server ignores Ctrl-C and other signals to all processes of a terminal, and so do its children until they choose
+to heed them. Until it has begun, these signals wait: if the program ignored them for it, it would miss its own.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from cemverify.processes.cores import one_thread
 from cemverify.processes.system import LINUX
 
 FORKS = LINUX
-# what a terminal sends to all its processes
+# signals that a terminal sends to all its processes
 OF_A_TERMINAL = [signal.Signals[name] for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
-_imported: dict[str, None] = {"cemverify.processes.server_start": None}  # by the next server, in this order
+_imported: dict[str, None] = {"cemverify.processes.server_start": None}  # what the next server imports, in this order
 
 
 def context(*modules: str) -> Any:
-    """The multiprocessing context of workers: forked from the server on Linux, or started one by one.
+    """The multiprocessing context of workers: forked from the server on Linux, elsewhere started one by one.
 
     Args:
-        modules: what the server imports, with those named before, if it has not been started yet.
+        modules: what the server imports, with those named before, unless it has started.
     """
     if not FORKS:
         return multiprocessing.get_context("spawn")
@@ -46,18 +46,18 @@ def context(*modules: str) -> Any:
 
 
 def fork_server(*modules: str) -> None:
-    """Has the server start as a fork of this process, with all that it has imported, where a fork is safe.
+    """Starts the server as a fork of this process, with all that it has imported, if a fork is safe.
 
-    That is where no other thread runs, not even one of a library: a lock that it holds would stay locked in the fork.
-    Call it before anything looks for a GPU, because CUDA does not survive a fork. Elsewhere as `ensure_server`.
-    A server that starts afresh and imports torch once more costs 2.7 seconds of a core at the start of each check.
+    It is if no other thread runs, not even a library's: a lock that one holds would stay locked in the fork.
+    Call it before anything looks for a GPU, because CUDA does not survive a fork. Otherwise as `ensure_server`.
+    A server that imports torch again costs 2.7 seconds of a core at the start of each check.
     """
     if not FORKS or server() is not None or _threads() != 1:
         ensure_server(*modules)
         return
     starting: Any = util
     with put_off():
-        _ensure_tracker()  # or it would be forked, too
+        _ensure_tracker()  # otherwise it would be forked too
         executed = starting.spawnv_passfds
         starting.spawnv_passfds = _forked
         try:
@@ -67,7 +67,7 @@ def fork_server(*modules: str) -> None:
 
 
 def _threads() -> int:
-    """How many threads this process has, those of libraries too; 0 where the system does not tell."""
+    """How many threads this process has, including those of libraries; 0 if the system does not say."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -75,15 +75,15 @@ def _threads() -> int:
 
 
 def _forked(_: str, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
-    """Starts a program of Python's as a fork: the last argument is what `python -c` would run. Returns its id."""
+    """Starts a Python program as a fork: the last argument is what `python -c` would run. Returns its id."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # as where it was closed
-            stream.flush()  # or the fork would write what waits once more
+        if stream is not None:  # it is None if it was closed
+            stream.flush()  # otherwise the fork would write the buffer again
     child = os.fork()
     if child:
         return child
     try:
-        # as after an exec: no handlers, no descriptors but those that are passed, streams of its own
+        # as after an exec: no handlers, no descriptors except those passed, streams of its own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ignore_terminal()
         edges = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
@@ -92,7 +92,7 @@ def _forked(_: str, arguments: Sequence[Any], descriptors: Sequence[int]) -> int
         sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.__stdout__, sys.__stderr__))  # noqa: SIM115
         exec(arguments[-1], {})  # noqa: S102
     except BaseException:  # noqa: S110
-        pass  # no descriptor is left, say; whoever would have a process forked finds no server, and tells it
+        pass  # such as no free descriptor; whoever wants a fork finds no server, and reports that
     finally:
         os._exit(0)
 
@@ -110,19 +110,19 @@ def ensure_server(*modules: str) -> None:
         _ensure_tracker()
         with _waiting():
             forkserver.ensure_running()
-        if server() != running:  # it would go on importing after the end, before it looks whether it is wanted
+        if server() != running:  # it would keep importing after the end, before it checks whether it is needed
             util.Finalize(None, _end, (server(),), exitpriority=-50)
 
 
 def _ensure_tracker() -> None:
-    """Starts the process that clears away what processes share, if there is none. It ends after all of them."""
-    with _waiting():  # for ever, where it does not choose otherwise
+    """Starts the process that cleans up what processes share, if there is none. It ends after all of them."""
+    with _waiting():  # it inherits the block, for ever unless it changes that
         resource_tracker.ensure_running()
 
 
 @contextmanager
 def _waiting() -> Iterator[None]:
-    """What a terminal sends waits: for this thread until the block is over, for a process started in it for ever."""
+    """Blocks a terminal's signals: for this thread until the block ends, for processes started in it for ever."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
     try:
         yield
@@ -131,7 +131,7 @@ def _waiting() -> Iterator[None]:
 
 
 def ignore_terminal() -> None:
-    """Ignores what a terminal sends, from the start of this process on; does nothing where that does not wait."""
+    """Ignores a terminal's signals that have been blocked since this process started, and unblocks them."""
     waiting = signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(OF_A_TERMINAL)
     for number in waiting:
         signal.signal(number, signal.SIG_IGN)
@@ -139,14 +139,14 @@ def ignore_terminal() -> None:
 
 
 def _end(pid: int | None) -> None:
-    """Ends a server; at the end of the command, whose workers have ended."""
-    if pid is not None and pid == server():  # or it may be another process by now
+    """Ends a server at the end of the command, whose workers have ended."""
+    if pid is not None and pid == server():  # by now the id may be another process's
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
 def _shorten_the_temporary_folder() -> None:
-    """Has the server's socket lie in /tmp where the path would be too long: a socket's has 107 bytes at most."""
+    """Puts the server's socket in /tmp if its path would be too long: at most 107 bytes are allowed."""
     config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     longest = os.path.join(tempfile.gettempdir(), "pymp-12345678", "listener-12345678")
     if config.get("tempdir") is None and len(os.fsencode(longest)) > 107:
@@ -156,15 +156,15 @@ def _shorten_the_temporary_folder() -> None:
 
 
 def at_the_end(last: Callable[[], object]) -> Callable[[], bool]:
-    """Has a function called at the end of this process, before children that are left are waited for; not in forks.
+    """Registers a function to call when this process ends, before remaining children are waited for; not in forks.
 
     Returns:
-        Whether it is still to be called: no more in a fork, nor after the end began.
+        A function that says whether it will still be called; false in a fork, and once the end has begun.
     """
     return util.Finalize(None, last, exitpriority=0).still_active
 
 
 def server() -> int | None:
-    """The process id of the server; None before it was started."""
+    """The server's process id; None before it was started."""
     pid: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
     return pid

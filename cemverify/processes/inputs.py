@@ -1,4 +1,4 @@
-"""Reads files that somebody names: what is larger than any of ours is refused, and no pipe is waited for in vain."""
+"""Reads files that users name: refuses those larger than any of ours, and waits for no pipe without a writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cemverify.processes.targets import AT_ONCE, printed_into
 
-# Bytes. The largest file that is written here, with the cells of a study, has less than a hundredth of it.
+# Bytes. The largest file that is written here, with the cells of a study, has less than a hundredth of this.
 MOST = 2**28
 
 
@@ -23,13 +23,13 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """What a file holds.
+    """The contents of a file.
 
     Args:
-        most: bytes.
+        most: bytes allowed.
 
     Raises:
-        OSError: it cannot be read, or is larger; its `strerror` says so for a user.
+        OSError: it cannot be read, or is larger; its `strerror` is written for a user.
     """
     descriptor = os.open(path, os.O_RDONLY | AT_ONCE)
     with open(descriptor, "rb") as file:
@@ -37,7 +37,7 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             if printed_into(status) is not None:
                 raise OSError(errno.EBUSY, "it is where this command prints")
-            os.set_blocking(descriptor, True)  # a pipe that nobody writes to is at its end
+            os.set_blocking(descriptor, True)  # a pipe without a writer is at its end
         content = file.read(most + 1) if status.st_size <= most else b""
     if max(status.st_size, len(content)) > most:
         raise OSError(errno.EFBIG, f"at most {most:,} bytes are read, and it has more")

@@ -9,10 +9,10 @@ from multiprocessing import parent_process
 
 
 def end_with_parent(last: Callable[[], None] = lambda: None) -> None:
-    """To be called first in a worker: a parent that is killed cannot dismiss it, and it would wait for ever.
+    """A worker calls this first: if its parent is killed, nobody can dismiss it, and it would wait for ever.
 
     Args:
-        last: what to do before the end.
+        last: what to do before it ends.
     """
 
     def wait() -> None:

@@ -1,7 +1,7 @@
-"""Imported by the server of workers, first of all: it ignores what a terminal sends.
+"""The first import of the server of workers: it ignores signals from the terminal.
 
-And a worker whose parent is gone before it has begun says nothing. What it needs to begin is gone with its parent,
-who ends for a reason of its own and says that.
+And a worker whose parent is gone before the worker has begun prints nothing. What it needs is gone with its parent,
+which ends for a reason of its own and reports that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 sys.excepthook = _hook
-# whoever looks for a GPU during an import asks its driver: CUDA cannot be used in forks of a process that asked CUDA
+# imports that look for a GPU ask its driver, not CUDA, which cannot be used in forks of a process that asked it
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 if FORKS:
     ignore_terminal()

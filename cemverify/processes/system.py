@@ -1,6 +1,6 @@
-"""Whether what only Linux gives may be used: forks, /proc, prctl, limits on memory.
+"""Whether to use what only Linux offers: forks, /proc, prctl, limits on memory.
 
-CEMVERIFY_PORTABLE=1 says no on Linux too, so that what other systems run can be run and tested there.
+CEMVERIFY_PORTABLE=1 says no on Linux too, to run and test there what other systems run.
 """
 
 from __future__ import annotations

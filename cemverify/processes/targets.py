@@ -1,4 +1,4 @@
-"""What a path that is written leads to: a file to be replaced by a whole one, or a stream to be written through.
+"""What an output path leads to: a file to replace as a whole, or a stream to write to.
 
 a regular file, or nothing        replaced (`atomic_files`)
 a symbolic link                   what it leads to is replaced or written; the link stays
@@ -27,18 +27,18 @@ AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os
 
 @dataclass(frozen=True)
 class Target:
-    """What a path leads to."""
+    """The destination of a path."""
 
     place: Path  # the path without links
-    stream: bool = False  # whether it is written through, and not replaced
-    descriptor: int | None = None  # an open one that goes there: 1 or 2 if stdout or stderr does
+    stream: bool = False  # whether to write to it rather than replace it
+    descriptor: int | None = None  # an open one with that destination: 1 or 2 if stdout or stderr goes there
 
 
 def target_of(path: Path) -> Target:
-    """What a path leads to.
+    """The destination of a path.
 
     Raises:
-        OSError: it cannot be written, and why: a folder, a disk, a socket, a loop of links.
+        OSError: it cannot be written, and why: a folder, a disk, a socket, or a loop of links.
     """
     place = Path(os.path.realpath(path))
     try:
@@ -57,7 +57,7 @@ def target_of(path: Path) -> Target:
 
 
 def printed_into(status: os.stat_result) -> int | None:
-    """The descriptor of stdout or stderr if it goes there; where nothing is kept, nothing is printed either."""
+    """The descriptor of stdout or stderr if it goes there; None for the null device, which keeps nothing."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), status):
@@ -66,7 +66,7 @@ def printed_into(status: os.stat_result) -> int | None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, making the folders it needs, or writes to the stream that the path names.
+    """Writes a file whole or not at all, creating folders as necessary, or writes to the stream that the path names.
 
     Raises:
         OSError: it cannot be written.
@@ -85,10 +85,10 @@ def put(path: Path, content: bytes) -> None:
             raise OSError(error.errno, _NO_READER if error.errno == errno.ENXIO else error.strerror) from error
         os.set_blocking(descriptor, True)
     else:
-        sys.stdout.flush()  # what was printed before comes first
+        sys.stdout.flush()  # output that was printed before comes first
         sys.stderr.flush()
     with (
-        contextlib.suppress(BrokenPipeError),  # a reader that has left is no failure
+        contextlib.suppress(BrokenPipeError),  # a reader that has left is no error
         open(descriptor, "wb", closefd=target.descriptor is None) as stream,
     ):
         stream.write(content)

@@ -1,10 +1,10 @@
-"""Limits on the time that processes take, which other load on the machine does not change.
+"""Limits on the time that processes take, independent of other load on the machine.
 
-    TimeLimit     for what hangs: all time, but for that in which a thread was ready to run and had no core
-    CoreBudget    for work: as much of that time as was computed in, at least
+    TimeLimit     for what may hang: all time, except when a thread was ready to run and had no core
+    CoreBudget    for work: that time, but at least the time spent computing
 
-Two processes that answer each other wait for a core at the same time. Their work is more than what is left of the
-time without their waiting, which is nothing at a load of 10. Linux says how long each thread ran and waited.
+Two processes that answer each other wait for a core at the same time. Subtracting both waits can leave less time
+than their work took, and at a load of 10 nothing. Linux says how long each thread ran and waited.
 Elsewhere all time counts.
 """
 
@@ -19,33 +19,33 @@ from pathlib import Path
 
 from cemverify.processes.system import LINUX
 
-_MOST_WAITED = 9  # times the limit: a process can make itself wait
-_RESOLUTION = 0.02  # of the limit: what is left then is not waited for
+_MOST_WAITED = 9  # times the limit: no more waiting is granted, since a process can make itself wait
+_RESOLUTION = 0.02  # fraction of the limit: a smaller rest is not waited for
 
 
 def waited_for_core(pid: int) -> float:
-    """Seconds for which the threads of a process were ready to run and had no core; 0 where that is not known."""
+    """Seconds for which the threads of a process were ready to run and had no core; 0 if unknown."""
     return sum(waited for _, waited in _threads(pid))
 
 
 def computed(pids: Iterable[int]) -> float:
-    """Seconds for which processes ran on cores, with their threads that have ended; 0 where that is not known."""
+    """Seconds for which processes ran on cores, including threads that have ended; 0 if unknown."""
     seconds = 0.0
     for pid in pids if LINUX else ():
         with contextlib.suppress(OSError):  # it has ended
             ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-            exact = sum(ran for ran, _ in _threads(pid))  # of the threads that are there
+            exact = sum(ran for ran, _ in _threads(pid))  # only of existing threads
             seconds += max(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"), exact)
     return seconds
 
 
 def busy(pid: int) -> float:
-    """Seconds for which the main thread of a process ran, or waited for a core; 0 where that is not known."""
+    """Seconds for which the main thread of a process ran or waited for a core; 0 if unknown."""
     return sum(sum(both) for both in _threads(pid, pid))
 
 
 def _threads(pid: int, only: int | None = None) -> list[tuple[float, float]]:
-    """Seconds on a core and seconds of waiting for one, of threads that are there, or of one of them."""
+    """Seconds on a core and seconds of waiting for one, for all existing threads or only one."""
     threads: list[tuple[float, float]] = []
     if not LINUX:
         return threads
@@ -58,10 +58,10 @@ def _threads(pid: int, only: int | None = None) -> list[tuple[float, float]]:
 
 
 class TimeLimit:
-    """So many seconds in which some processes compute or sleep, from now on.
+    """A number of seconds, from now on, in which some processes compute or sleep.
 
     Args:
-        seconds: infinite for no limit. processes: their ids now, as another one may take the place of one of them.
+        seconds: infinite for no limit. processes: their current ids, as one may be replaced by another.
     """
 
     def __init__(self, seconds: float, processes: Callable[[], Iterable[int]] = lambda: (os.getpid(),)) -> None:
@@ -79,7 +79,7 @@ class TimeLimit:
         return time.monotonic() - self.began - granted
 
     def passed(self) -> bool:
-        """Whether they are spent; cheap to ask again and again."""
+        """Whether they are used up; cheap to call repeatedly."""
         now = time.monotonic()
         if now < self.until:
             return False
@@ -89,10 +89,10 @@ class TimeLimit:
 
 
 class CoreBudget:
-    """So many seconds of work of some processes, from now on. Sleep counts as work does, as far as it can be told.
+    """A number of seconds of work by some processes, from now on. Sleep counts as work, as far as it can be told.
 
     Args:
-        seconds: infinite for no budget. processes: their ids now.
+        seconds: infinite for no budget. processes: their current ids.
     """
 
     def __init__(self, seconds: float, processes: Callable[[], Iterable[int]] = lambda: (os.getpid(),)) -> None:
@@ -100,12 +100,12 @@ class CoreBudget:
         self._limit, self._before = TimeLimit(seconds, processes), computed(processes())
 
     def spent(self) -> float:
-        """The seconds so far: those on a core, or those that were not waited for one, whichever are more."""
+        """The seconds so far: those on a core, or those not spent waiting for one, whichever is more."""
         return max(computed(self._processes()) - self._before, self._limit.spent())
 
     def passed(self, share: float = 1.0) -> bool:
-        """Whether they are spent, or that share of them; cheap to ask again and again."""
+        """Whether they, or that share of them, are used up; cheap to call repeatedly."""
         seconds = share * self.seconds
-        if time.monotonic() < self._limit.began + seconds / (os.cpu_count() or 1):  # no more can be spent so far
+        if time.monotonic() < self._limit.began + seconds / (os.cpu_count() or 1):  # no more can be used up by then
             return False
         return self.spent() >= seconds

@@ -1,4 +1,4 @@
-"""Notices that files were saved, by looking again and again: wherever they lie, and however they are saved."""
+"""Notices that files were saved, by repeated checks: wherever they are, and however they are saved."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_POLL = 0.1  # seconds between looks
-_GONE = 10  # looks after which a file that is missing is taken for deleted
+_POLL = 0.1  # seconds between checks
+_GONE = 10  # checks after which a missing file is taken to be deleted
 
 Stamp = tuple[int, int, int] | None  # time of the last change, size and inode; None if there is no such file
 Seen = Mapping[Path, Stamp]
 
 
 def look(paths: Iterable[Path]) -> Seen:
-    """How files are now. Of a folder, the Python files in it."""
+    """The current state of files. For a folder, that of the Python files in it."""
     stamps: dict[Path, Stamp] = {}
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -27,10 +27,10 @@ def look(paths: Iterable[Path]) -> Seen:
 
 
 def wait(paths: Iterable[Path], before: Seen, sleep: Callable[[float], None] = time.sleep) -> list[Path]:
-    """Waits until something differs from before, and then until it stays as it is; returns what differs.
+    """Waits until something differs from before, and then until it stays the same; returns what differs.
 
-    An editor that saves by renaming leaves a moment in which there is no file, and one that writes in pieces a moment
-    in which half of it is there. A file that stays missing for a second is deleted.
+    An editor that saves by renaming leaves no file for a moment, and one that writes in pieces half a file. A file
+    that is missing for a second is taken to be deleted.
     """
     paths = list(paths)
     now = look(paths)

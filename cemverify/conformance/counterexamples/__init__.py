@@ -1,1 +1,1 @@
-"""Counterexamples to pass on: files that can be judged again, and stand-alone scripts."""
+"""Counterexamples to pass on: files that can be judged again, and scripts that run on their own."""

@@ -1,7 +1,7 @@
-"""What the recorded calls of a counterexample owed and did not give.
+"""What the recorded calls of a counterexample should have given and did not.
 
-Only demands that the calls broke are kept, so that the script beside a counterexample fails where the property did,
-and succeeds once the fault is gone.
+Only demands that the calls did not meet are kept, so that the script beside a counterexample fails where the property
+did, and passes once the fault is gone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cemverify.conformance.questions.saving import Saved, SavedCall, Tree
 
 
 def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
-    """For each call, what it owed and did not give, in words that `standalone` knows.
+    """For each call, the demands that it did not meet, in the words that `standalone` knows.
 
     refuse    the input is bad and must be refused
-    shape     the shape of the answer, all of whose numbers are finite
-    dtype     that of the first argument
+    shape     the shape of the answer, all numbers of which must be finite
+    dtype     the first argument's
     expected  the right answer, within its budget
-    norm      the right answer in norm: `at` an index, all of it if (), by at `most` so much
-    keeps     its arguments are what they were
+    norm      the right answer in norm: of the error at index `at`, or of all of it if (), at most `most`
+    keeps     its arguments must be unchanged
     repeats   the same bits as an earlier call, given by its number
     """
     kind = None if record.key is None else record.key.kind
@@ -33,7 +33,7 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
         demand: dict[str, Any] = {}
         earlier = [j for j in range(i) if _same_question(saved, saved.calls[j], call)]
         if saved.within is not None:
-            if call.fault is None:  # what the reference answers, any answer will do for; bad input may be refused
+            if call.fault is None:  # where the reference answers, any answer will do; bad input may be refused
                 demand["shape"] = _shape(saved, call)
         elif kind == Compared.REFUSED:
             if i == len(saved.calls) - 1:
@@ -55,7 +55,7 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
 
 
 def _broken(saved: Saved, call: SavedCall) -> bool:
-    """Whether the call's own answer is none, or not the right one."""
+    """Whether the call gave no answer, or a wrong one."""
     if call.answer is None:
         return True
     answer = saved.arrays[call.answer]
@@ -67,7 +67,7 @@ def _broken(saved: Saved, call: SavedCall) -> bool:
 
 
 def _norm(record: Record, saved: Saved, call: SavedCall) -> dict[str, Any] | None:
-    """A demand on the norm of one token's error, or of all, where that is what the property compared."""
+    """A demand on the norm of one token's error, or of the whole error, if the property compared that."""
     comparison = (record.counterexample or {}).get("comparison")
     if record.key is None or record.key.kind not in (Compared.ROW_NORM, Compared.NORM):
         return None
@@ -93,7 +93,7 @@ def _same_question(saved: Saved, first: SavedCall, second: SavedCall) -> bool:
 
 
 def _same(saved: Saved, first: str | None, second: str | None) -> bool:
-    """Whether two arrays have the same numbers, or neither is there."""
+    """Whether two arrays have the same numbers, or both are missing."""
     if first is None or second is None:
         return first is second
     return np.array_equal(saved.arrays[first], saved.arrays[second])

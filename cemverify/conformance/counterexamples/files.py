@@ -2,9 +2,9 @@
 
     NAME.npz    every array, exactly
     NAME.json   a result of kind "counterexample": the property, the case, both sides, what made it
-    NAME.py     the text of `standalone`, which asks the implementation the same again without this package
+    NAME.py     the script of `standalone`, which asks the implementation the same without this package
 
-`cemverify replay NAME.json` asks the property itself again.
+`cemverify replay NAME.json` tests the property itself on that case.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from cemverify.results.provenance import Maker
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A saved case that was read back."""
+    """A saved case, read back."""
 
-    implementation: str  # the name it was found with
-    property: str  # the id
-    question: Any  # what the property was asked
-    # dtype, device: what arrays were rounded to, and where they lived
+    implementation: str  # the name under which it was found
+    property: str  # the property's id
+    question: Any  # the property's question
+    # dtype, device: those of the arrays
     dtype: torch.dtype
     device: str
-    reason: str  # what was found then
-    # where a call did not come back, the seconds in which it ought to have; None where all did
+    reason: str  # what was found when it was saved
+    # if a call did not return, the seconds that it had; otherwise None
     within: float | None = None
-    stated_in: str | None = None  # the module that states the property, if it is not of the catalogue
-    # the numbers of an energy layer's parameters, by name
+    stated_in: str | None = None  # the module that states the property, if it is not in the catalogue
+    # values for an energy layer's parameters, by name
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
     """Writes every violation that has a case, and returns the files for `replay`.
 
-    One without a case is what an implementation did to its process outside a question.
+    A violation without a case is something that an implementation did to its process outside a question.
     """
     violated = [r for r in event.records if r.verdict == Verdict.VIOLATED]
     return [_save(event.implementation, r, r.saved, folder, maker) for r in violated if r.saved is not None]
@@ -66,10 +66,10 @@ def files_of(path: Path) -> list[Path]:
 
 
 def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) -> None:
-    """Checks that no other file has the name of a counterexample that may be written to the folder.
+    """Refuses files whose names a counterexample saved to the folder may have.
 
     Args:
-        properties: their ids.
+        properties: ids of those that may be saved.
     """
     names = {_stem(id_) for id_ in properties}
     for path in paths:
@@ -78,7 +78,7 @@ def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) 
 
 
 def load_counterexample(path: Path) -> Counterexample:
-    """Reads one of the three files' JSON, with the arrays beside it."""
+    """Reads the JSON, given any of the three files, and the arrays beside it."""
     named, path = path, files_of(path)[0]
     if named.exists() and not path.exists():
         words = "is no saved counterexample: {} is not beside it; give the .json that was saved"
@@ -132,7 +132,7 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
-    # the text of `standalone`, with that of what puts weights into modules
+    # the source of `standalone`, and of the module that puts weights into modules
     script, loader = map(inspect.getsource, (standalone, named_parameters))
     given = f"NAMED_PARAMETERS = r'''{loader}'''"
     write_bytes(stem.with_suffix(".py"), script.replace('NAMED_PARAMETERS = ""', given, 1).encode())
@@ -150,7 +150,7 @@ def _rows(implementation: str, record: Record) -> Sequence[Sequence[str]]:
 
 
 def resolved(name: str) -> str:
-    """module:attribute, also of an entry point's name."""
+    """The name as module:attribute, also for an entry point."""
     return name if ":" in name else installed().get(name, name)
 
 
@@ -162,5 +162,5 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise ResultError(
             f"cannot read {path}: {error.strerror or error}; it belongs next to the JSON file"
         ) from error
-    except Exception as error:  # of a damaged archive: many kinds
+    except Exception as error:  # a damaged archive raises many kinds
         raise ResultError(f"{path} contains no arrays ({error}); is it truncated? Save it again") from error

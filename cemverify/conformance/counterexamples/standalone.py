@@ -1,14 +1,14 @@
 """Judges a saved counterexample without cemverify. Needs NumPy, and torch or JAX if the implementation does.
 
-Where cemverify is not installed, this script stands in for what a file imports of it to declare its layer.
+Without cemverify, this script defines what a file imports from it to declare its layer.
 
 `cemverify check --save-counterexamples FOLDER` writes three files for each violation, this one among them:
 
-    NAME.json   the calls that were made, and what each of them owes
+    NAME.json   the calls that were made, and what each should have given
     NAME.npz    every array, exactly
     NAME.py     this script, which reads the two others; it is the same for every counterexample
 
-It makes the recorded calls with the same arrays and checks what the implementation got wrong: the right output
+It repeats the recorded calls with the same arrays and checks what the implementation got wrong: the right output
 (float64 autograd of the energy, stored), shape and dtype, the same bits twice, unchanged inputs, or an error for bad
 input.
 """
@@ -40,8 +40,8 @@ exit code: 1 if the fault is still there; 0 if it is gone; 2 if it cannot be jud
 """
 
 _INSIDE = "CEMVERIFY_INSIDE"
-_CODES = (40, 41, 42)  # what an inner process says; an implementation that ends it hardly hits on these
-_WIDTH = 110  # characters of a line; longer arrays are left to the files
+_CODES = (40, 41, 42)  # exit codes of an inner process; an implementation that ends it is unlikely to use them
+_WIDTH = 110  # characters of a line; longer arrays are only in the files
 NAMED_PARAMETERS = ""  # in a saved script, the source that puts weights into modules
 
 
@@ -51,30 +51,30 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class SavedCalls:
-    """What the files hold."""
+    """What the saved files hold."""
 
     stem: Path  # the path without a suffix
-    implementation: str  # who was asked
+    implementation: str  # the implementation's name
     record: Mapping[str, Any]  # of the property
-    kind: str  # which arrays the implementation takes: "torch", "numpy" or "jax"
-    # dtype, device: what floating-point arrays are rounded to, and where they live
+    kind: str  # the kind of arrays that it takes: "torch", "numpy" or "jax"
+    # dtype, device: those of floating-point arrays
     dtype: str
     device: str
-    within: float | None  # seconds in which a call must come back; None if all did
+    within: float | None  # seconds in which a call must return; None if all calls did
     calls: Sequence[Mapping[str, Any]]  # function, arguments, config, and the `demands` that the call did not meet
-    # a sum of the answers, times weights, that must vanish or not be positive, if that is demanded
+    # if demanded, a sum of the answers times weights that must vanish or not be positive
     linear: Mapping[str, Any] | None
-    parameters: Mapping[str, str]  # of an energy layer: names of arrays by the parameters' own names
+    parameters: Mapping[str, str]  # for an energy layer, names of arrays by the parameters' own names
     arrays: Mapping[str, Values]  # by the names that the calls use
 
     @property
     def demanding(self) -> bool:
-        """Whether anything can be demanded call by call."""
+        """Whether any call has a demand of its own."""
         lost = self.within is not None and bool(self.calls)
         return lost or self.linear is not None or any(call["demands"] for call in self.calls)
 
     def describe(self) -> str:
-        """The property, what was found, and the case as far as it fits a line."""
+        """The property, what was found, and as much of the case as fits a line."""
         of = self.record
         lines = [f"{of['id']}: {of['claim']}", f"  source: {of['source']}"]
         lines.append(f"  found with {self.implementation}: {of.get('reason')}")
@@ -109,7 +109,7 @@ def load(stem: Path) -> SavedCalls:
         )
     except OSError as error:
         raise Unusable(f"{error.filename or stem}: {error.strerror or error}") from error
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # a damaged file may raise anything
         raise Unusable(f"{stem}.json or .npz is damaged ({type(error).__name__}: {error})") from error
 
 
@@ -117,7 +117,7 @@ def load(stem: Path) -> SavedCalls:
 
 
 class _AttentionOptions:
-    """What an attention config derives from its fields."""
+    """Properties that an attention config derives from its fields."""
 
     dim: int
     heads: int
@@ -126,7 +126,7 @@ class _AttentionOptions:
 
     @property
     def R(self) -> int:
-        """R, the number of features of each attention head."""
+        """R, the number of features per attention head."""
         return self.dim // self.heads if self.head_dim is None else self.head_dim
 
     @property
@@ -142,23 +142,23 @@ _CONFIGS: Mapping[str, type] = {
 
 
 def config_class(name: str, options: Sequence[str]) -> type:
-    """A class for "MODULE:CLASS": cemverify's if the implementation itself brought it in, else one like it."""
+    """A class for "MODULE:CLASS": cemverify's if the implementation itself imported it, otherwise one like it."""
     module, _, kind = name.partition(":")
     theirs = getattr(sys.modules.get(module), kind, None)
     if isinstance(theirs, type) and is_dataclass(theirs):
         return theirs
-    bases = (_CONFIGS[kind],) if kind in _CONFIGS else ()  # so that a stand-in is what theirs is an instance of
+    bases = (_CONFIGS[kind],) if kind in _CONFIGS else ()  # so that it is an instance of the stand-in
     return make_dataclass(kind, options, bases=bases, frozen=True)
 
 
 def value(tree: Any, saved: SavedCalls) -> Any:
-    """The argument that a tree of plain data stands for; arrays are fresh ones."""
+    """The argument that a tree of plain data represents; its arrays are fresh."""
     match tree:
         case {"array": str(name)}:
             return array(saved, name, tree.get("dtype"), tree.get("strides"))
         case {"dataclass": str(name), "fields": Mapping() as options}:
             kind = config_class(name, list(options))
-            made: Any = object.__new__(kind)  # unchecked: some questions are bad input on purpose
+            made: Any = object.__new__(kind)  # unchecked: some questions are deliberately bad input
             for option, content in options.items():
                 object.__setattr__(made, option, value(content, saved))
             return made
@@ -195,7 +195,7 @@ def array(saved: SavedCalls, name: str, dtype: str | None = None, strides: Seque
 
 
 def numbers(returned: Any) -> Values:
-    """An array as NumPy's float64, whoever made it."""
+    """Any library's array as NumPy's float64."""
     if hasattr(returned, "detach"):
         returned = returned.detach().cpu().double().numpy()
     return np.array(returned, dtype=np.float64)
@@ -211,13 +211,13 @@ def function(implementation: Any, name: str) -> Any:
 
 
 def _declared(**given: Any) -> SimpleNamespace:
-    """What `implementation` and `energy_layer` are given, by name."""
+    """The arguments of `implementation` and `energy_layer`, by name."""
     named = getattr(given.get("parameters"), "named_parameters", None)
     return SimpleNamespace(**{"arrays": "torch"} | given | ({} if named is None else {"parameters": dict(named())}))
 
 
 def _declared_modules(*, names: Any = None, free: Any = (), not_offered: Any = (), **builds: Any) -> SimpleNamespace:
-    """What `implementation_from_modules` makes."""
+    """Stands in for `implementation_from_modules`."""
     loader: dict[str, Any] = {}
     exec(NAMED_PARAMETERS, loader)  # noqa: S102 - cemverify's own
     options, alone = (names or {}, frozenset(free)), "start" in not_offered
@@ -227,11 +227,11 @@ def _declared_modules(*, names: Any = None, free: Any = (), not_offered: Any = (
 
 
 def stand_in() -> None:
-    """Makes importable what a file needs of cemverify to declare its layer, unless cemverify is installed."""
+    """Defines what a file imports from cemverify to declare its layer, unless cemverify is installed."""
     try:
         if importlib.util.find_spec("cemverify") is not None:
             return
-    except (ImportError, ValueError):  # of a finder or a module that stands for what is not there
+    except (ImportError, ValueError):  # raised by a finder, or by a module that stands in for a missing one
         pass
     names = {
         "cemverify": {
@@ -255,14 +255,14 @@ def stand_in() -> None:
 
 
 def breaches(implementation: Any, saved: SavedCalls) -> Iterator[str]:
-    """What the implementation still does wrong, one sentence each."""
+    """What the implementation still does wrong, in one sentence each."""
     answers: list[Values | None] = []
     for call in saved.calls:
         name, demands = call["function"], call["demands"]
         arguments = value(call["arguments"], saved)
         before = _copies(arguments)
         options = [] if call["config"] is None else [value(call["config"], saved)]
-        if saved.within is not None:  # says where it stands then, and ends the process
+        if saved.within is not None:  # reports a call that takes longer, and ends the process
             faulthandler.dump_traceback_later(saved.within, exit=True)
         try:
             returned = function(implementation, name)(*arguments.values(), *options)
@@ -315,7 +315,7 @@ def _changed(before: Mapping[str, Values], after: Mapping[str, Values]) -> list[
 
 
 def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[str, Values]) -> Iterator[str]:
-    """Whether an answer is none, or not the right one."""
+    """Says whether an answer is missing or wrong."""
     demands = call["demands"]
     if "shape" in demands and not (answer.shape == tuple(demands["shape"]) and np.isfinite(answer).all()):
         yield f"{name} returned shape {answer.shape}, finite: {bool(np.isfinite(answer).all())}"
@@ -334,7 +334,7 @@ def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[s
 
 
 def restore_parameters(implementation: Any, saved: SavedCalls) -> None:
-    """Gives the layer's parameters the numbers that they had: a module may be made with others each time."""
+    """Restores the values of the layer's parameters: a module may be made with others each time."""
     for name, array in saved.parameters.items():
         torch = importlib.import_module("torch")
         with torch.no_grad():
@@ -364,14 +364,14 @@ def judge(saved: SavedCalls, name: str) -> int:
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             remedy = ": run this in the folder of that module, or put the folder on PYTHONPATH"
         raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error}){remedy}") from error
-    kind = getattr(implementation, "arrays", None)  # another implementation may take arrays of another kind
+    kind = getattr(implementation, "arrays", None)  # another implementation may take another kind of arrays
     sentences = list(breaches(implementation, replace(saved, kind=kind) if isinstance(kind, str) else saved))
     print("\n".join(sentences) or "the fault is gone")
     return 1 if sentences else 0
 
 
 def main() -> int:
-    """Asks the saved question and prints what came of it; what `python NAME.py` does."""
+    """Asks the saved question again and prints the result: the command `python NAME.py`."""
     parser = argparse.ArgumentParser(
         description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -1,4 +1,4 @@
-"""What a model feeds one of its layers: states and memories, caught while it reads tokens."""
+"""What a model feeds one of its layers: states and memories, recorded while it reads tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TokenRows:
     """What the model reads."""
 
     ids: Tensor  # (B, J) of int64
-    origin: str  # where they are from, in words
+    origin: str  # where they come from, in words
 
 
 def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> TokenRows:
@@ -58,16 +58,16 @@ def read_tokens(path: Path) -> TokenRows:
     """Tokens (B, J), or (J,), from a .npy file of integers."""
     try:
         array = np.load(path, allow_pickle=False)
-    except Exception as error:  # of a damaged header or archive: many kinds
+    except Exception as error:  # a damaged header or archive raises many kinds
         raise UsageError(f"the tokens {path} cannot be read: {error}; write them with numpy.save") from error
-    if not isinstance(array, np.ndarray):  # several arrays, in a .npz file
+    if not isinstance(array, np.ndarray):  # a .npz file holds several arrays
         raise UsageError(f"{path} holds several arrays; tokens are one array, written with numpy.save")
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
         raise UsageError(f"{path} holds {array.dtype} of shape {array.shape}; tokens are integers (B, J), or (J,)")
     return TokenRows(torch.from_numpy(array.astype(np.int64)).reshape(-1, array.shape[-1]), str(path))
 
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward is called with, by position and by keyword
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a forward, by position and by keyword
 
 
 @torch.no_grad()
@@ -98,14 +98,14 @@ def catch(
 
 @contextmanager
 def _watched(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
-    """Notes what a layer is called with, while the block lasts.
+    """Records what a layer is called with, within the block.
 
-    So it does of the sublayer of a pre-norm block of CEM, which starts at h and remembers N(h).
+    So it does for the sublayer of a pre-norm CEM block, which starts at h and remembers N(h).
     """
     right: Any = getattr(layer, "residual", None) if isinstance(layer, CEMLayer) else None
 
     def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arrays = (*args, *kwargs.values())  # x and h, or x
+        arrays = (*args, *kwargs.values())  # x and h, or only x
         calls.append(((arrays[0], arrays[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs))
 
     def noting(h: Tensor, *past: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Weights from a safetensors file, copied into a model that has a place for each of them."""
+"""Weights from a safetensors file, copied into a model with a place for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cemverify.console.errors import UsageError
 
-_NAMED = 4  # names in a sentence; the rest are counted
+_NAMED = 4  # names listed in a sentence; the rest are counted
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Weights:
     """What was read from a checkpoint."""
 
     path: Path  # the file
-    tensors: int  # how many
-    numbers: int  # of all of them together
-    dtypes: tuple[str, ...]  # as they are stored
+    tensors: int  # how many there are
+    numbers: int  # in all of them together
+    dtypes: tuple[str, ...]  # as stored
 
 
 def load_weights(model: nn.Module, path: Path) -> Weights:
-    """Copies every tensor of a safetensors file into the model, whose parameters keep their dtype and device.
+    """Copies all tensors of a safetensors file into the model, whose parameters keep their dtype and device.
 
-    Tied parameters need to be in the file once.
+    Tied parameters need only be in the file once.
     """
     if path.suffix != ".safetensors":
         raise UsageError(
@@ -55,7 +55,7 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
 
 
 def _check(path: Path, shapes: dict[str, tuple[int, ...]], own: dict[str, Tensor]) -> None:
-    """Every tensor of the file has a place of its shape, and no place stays empty."""
+    """Refuses a tensor without a place of its shape, and a place without a tensor."""
     unknown = [name for name in shapes if name not in own]
     filled = {own[name].data_ptr() for name in shapes if name in own and own[name].numel()}
     missing = [name for name, tensor in own.items() if name not in shapes and tensor.data_ptr() not in filled]
@@ -76,7 +76,7 @@ def _check(path: Path, shapes: dict[str, tuple[int, ...]], own: dict[str, Tensor
 
 
 def _prefix(unknown: Sequence[str], missing: Sequence[str]) -> str:
-    """What to do where names differ by a prefix alone, as those of a wrapped or compiled model do."""
+    """What to do if names only differ by a prefix, as those of a wrapped or compiled model do."""
     for name in unknown:
         for wanted in missing:
             if name != wanted and name.endswith(f".{wanted}"):

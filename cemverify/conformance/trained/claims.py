@@ -16,7 +16,7 @@ class TrainedClaim:
     id: str  # trained/claim
     claim: str  # one sentence; "{dtype}" stands for the dtype of the layer's weights
     explanation: Explanation  # the claim as a formula, and why it matters
-    needs: frozenset[str]  # features without which it cannot be measured, "{dtype}" as in the claim
+    needs: frozenset[str]  # features needed to measure it, "{dtype}" as in the claim
     source: str = "x' = x - eta P dE/dg, on the states that the model feeds the layer"  # where the claim comes from
     since: str = FIRST  # the version of the catalogue that introduced it
 

@@ -1,10 +1,10 @@
-"""What the layers of `cemverify.cem` are as energy layers: the first step of their recursion, in its own variables.
+"""The layers of `cemverify.cem` as energy layers: the first step of their recursion, in its own variables.
 
     x' = x - eta P dE/du        u = N(x),   memory N(h)
 
-A folded gain G is part of the energy: E(G u) with u = x / r has the gradient G dE. So the map from x to u is then
-the gradient of a Lagrangian, D sqrt(|x|^2 / D + eps), as it is for a positive scalar gain. With one gain per channel,
-or one preconditioner per head, descent is not promised (docs/mathematics.md §5, §7c); it is measured all the same.
+A folded gain G is part of the energy: E(G u) with u = x / r has the gradient G dE. Then the map from x to u is
+the gradient of a Lagrangian, D sqrt(|x|^2 / D + eps), as with a positive scalar gain. With one gain per channel, or
+one preconditioner per head, descent is not promised (docs/mathematics.md §5, §7c), but is measured all the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def declared(layer: CEMLayer) -> EnergyLayer:
     scale = gain if kind == "folded" else None
     plain = isinstance(descent.preconditioner, Identity)
     concave = isinstance(layer, CEMAttention) and not per_head
-    # then every step descends, however long: §4, §7c
+    # conditions under which every step descends, however long: §4, §7c
     positive = kind != "scalar" or (gain is not None and bool((gain > 0).all()))
     monotone = concave and positive and (kind == "none" or (plain and kind in ("scalar", "folded")))
 

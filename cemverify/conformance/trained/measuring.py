@@ -1,4 +1,4 @@
-"""What a trained layer does on real states, in numbers: where its energy goes, its P, its field, its largest logit.
+"""What a trained layer does on real states, in numbers: its energy's changes, its P, its field, its largest logit.
 
 The layer is followed step by step, x^(0) ... x^(T), from where the model starts it.
 """
@@ -22,21 +22,21 @@ from cemverify.conformance.properties.layers.descent import finite_step, slope_a
 from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding, width
 from cemverify.conformance.questions.black_boxes import Question
 
-_DIRECTIONS = 8  # in which the field is differentiated: 28 pairs
+_DIRECTIONS = 8  # directions in which the field is differentiated, which make 28 pairs
 
 
 @dataclass(frozen=True)
 class Moment:
     """One step of the layer on the real states."""
 
-    box: Box  # the layer, asked for this step alone
+    box: Box  # the layer, asked for only this step
     q: Question  # the states before it
     u: Arrays  # what the step adds to them
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many of the energies did what: of tokens, or of sequences where an energy belongs to the whole sequence."""
+    """How many of the energies fall and rise: those of tokens, or of sequences if each has one energy."""
 
     # falls, rises: shares of them; the rest changes by no more than roundoff
     falls: float
@@ -47,7 +47,7 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
     """Each step in turn.
 
     Args:
-        iterations: how often the layer is applied. A call of several steps is taken apart by its declaration.
+        iterations: how often the layer is applied. A call of several steps is split up as its declaration says.
     """
     step = box.layer.step
     if len(step.sizes) > 1:
@@ -77,7 +77,7 @@ def slopes(moment: Moment) -> tuple[Share, Evidence]:
 
 
 def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
-    """The sign of what the whole step does to the energy, and its mean change."""
+    """The sign of the energy's change over the whole step, and its mean change."""
     after, before, tolerance = finite_step(moment.box, moment.q, moment.u)
     change = after - before
     compared = Comparison("energy after the whole step <= before", after, before, tolerance, "at most")
@@ -86,7 +86,7 @@ def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
 
 
 def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None:
-    """Of P, which acts on the last axis; the smallest over heads. None where P acts otherwise."""
+    """The smallest eigenvalue of P over all heads, if P acts on the last axis; otherwise None."""
     if isinstance(layer, CEMLayer):
         return float(layer.preconditioner().smallest_eigenvalue().detach().min())
     P = calibrated(box, q)[0] if box.layer.step.unknown_preconditioner else matrix(box, q)
@@ -94,7 +94,7 @@ def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None
 
 
 def matrix(box: Box, q: Question) -> Tensor | None:
-    """P over the last axis, (D, D); None where it acts on more than that, or on several arrays."""
+    """P as a matrix over the last axis, (D, D); None if it acts on more than that, or on several arrays."""
     if len(q.x) > 1:
         return None
     (name,) = q.x
@@ -106,7 +106,7 @@ def matrix(box: Box, q: Question) -> Tensor | None:
         one = {name: eye.reshape(D, *[1] * (q.x[name].dim() - 2), D)}
         P = box.preconditioned(one, one, {})[name].reshape(D, D).mT
         there = box.preconditioned({name: q.x[name]}, q.x, q.memory)[name]
-    except Exception:  # a P of the whole state need not take a single token
+    except Exception:  # a P that acts on the whole state may refuse a single token
         return None
     near = (there - q.x[name] @ P.mT).abs().max() <= 1e-6 * (1 + there.abs().max())
     return P if bool(near) else None
@@ -115,7 +115,7 @@ def matrix(box: Box, q: Question) -> Tensor | None:
 def asymmetry(moment: Moment) -> tuple[float, Evidence]:
     """|J - J^T| / |J| in the Frobenius norm, with J = J_G^T P^-1 J_u, from random directions w.
 
-    For independent signs, (w_a . A w_b)^2 is |A|^2 on average.
+    For independent random signs, (w_a . A w_b)^2 is |A|^2 on average.
     """
     box, q = moment.box, moment.q
     B, n = flat(q.x).shape
@@ -147,7 +147,7 @@ def asymmetry(moment: Moment) -> tuple[float, Evidence]:
 
 
 def largest_logit(layer: nn.Module, q: Question) -> float | None:
-    """Of attention, at the state x; None for layers that are not ours."""
+    """The largest logit of attention at the state x; None for other layers than CEM's."""
     if not isinstance(layer, CEMAttention):
         return None
     with torch.no_grad():
@@ -158,7 +158,7 @@ def largest_logit(layer: nn.Module, q: Question) -> float | None:
 
 
 def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> tuple[Tensor, Tensor]:
-    """The derivative of the update, or of G, along w, and a bound on the error of each coordinate: (B, n), (B,)."""
+    """The derivative of the update, or of G, along w, and a bound on the error of its coordinates: (B, n), (B,)."""
     at = flat(q.x)
     size = at.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
 

@@ -1,4 +1,4 @@
-"""The model around a trained layer: what its factory returns, and which energy layer one of its parts is."""
+"""The model around a trained layer: what its factory returns, and one of its parts as an energy layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.trained.known import declared
 from cemverify.console.errors import UsageError
 
-_MOST_NAMES = 8  # names of sub-modules in a sentence
+_MOST_NAMES = 8  # sub-modules named in a sentence
 
 Declare = Callable[[Any], EnergyLayer]
 Inputs = Callable[..., Any]
@@ -80,10 +80,10 @@ def part(model: nn.Module, name: str) -> nn.Module:
 
 
 def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> EnergyLayer:
-    """The energy layer that a sub-module is.
+    """The energy layer that a sub-module represents.
 
-    It is declared by `declare`; or it is one of `cemverify.cem`; or it has an `update`, an `energy` and a `state` or
-    `dim` of its own, as `cemverify.energy_layer` names them.
+    It is declared by `declare`; or it is one of `cemverify.cem`; or it has an `update`, an `energy`, and a `state`
+    or `dim` of its own, named as in `cemverify.energy_layer`.
     """
     if declare is not None:
         try:

@@ -39,31 +39,31 @@ Value = float | None
 class StepNumbers:
     """What one step does on all real states."""
 
-    # slope, whole: shares of energies that fall and rise, to first order and by the whole step
+    # slope, whole: shares of energies that fall and rise, to first order and over the whole step
     slope: Share | None = None
     whole: Share | None = None
     change: Value = None  # the mean change of an energy
     size: Value = None  # |update| / |state|
     margin: Value = None  # of update = -eta P dE/dg
-    asymmetry: Value = None  # |J - J^T| / |J|. Each is None where it cannot be said
+    asymmetry: Value = None  # |J - J^T| / |J|. Each is None where it cannot be given
 
 
 @dataclass(frozen=True)
 class TrainedLayer:
     """A trained layer on real states, ready to be judged."""
 
-    name: str  # of the sub-module
+    name: str  # the sub-module's
     module: nn.Module  # a copy in float64
     layer: EnergyLayer  # its declaration, in every dtype
-    dtype: torch.dtype  # of the weights as the model runs them
+    dtype: torch.dtype  # that of the weights as the model runs them
     iterations: int  # how often the model applies the declared step
-    question: Question  # what it gets
+    question: Question  # the state and memory that it gets
     tokens: TokenRows  # what the model read
 
 
 @dataclass(frozen=True)
 class TrainedFindings:
-    """What was found out."""
+    """What was found about it."""
 
     trained: TrainedLayer
     finished: RunFinished  # the records, as after any other check
@@ -74,7 +74,7 @@ class TrainedFindings:
 
 
 def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> TrainedLayer:
-    """The layer of that name, with what it gets while the model reads the tokens."""
+    """The layer of that name, with the state and memory that it gets while the model reads the tokens."""
     model.model.to(device)
     layer = part(model.model, name)
     dtype = next((p.dtype for p in layer.parameters() if p.is_floating_point()), torch.float32)
@@ -87,7 +87,7 @@ def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> T
 
 
 def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> EnergyLayer:
-    """A layer whose functions are those of the layer declared for the dtype that they are given."""
+    """A layer that picks its functions by the dtype of its arguments, from the layers declared for each dtype."""
 
     def chosen(field_: str, *arguments: Any, **named: Any) -> Any:
         first = arguments[0]
@@ -102,10 +102,10 @@ def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> En
 def judge_trained(
     trained: TrainedLayer, implementation: str, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> TrainedFindings:
-    """Judges a trained layer: follows it step by step over the real states, and judges what its declaration implies.
+    """Judges a trained layer: follows it step by step over the real states, and tests what its declaration implies.
 
     Args:
-        implementation: its name in the result. dtype: of what has none of its own.
+        implementation: its name in the result. dtype: for claims that do not have their own.
     """
     started = time.monotonic()
     box = Box.of(Caller(trained.layer, dtype, device))
@@ -130,7 +130,7 @@ class Judging:
     smallest: Value = None
 
     def moments(self) -> Iterator[Moment]:
-        """The steps; none after one that gives no answer."""
+        """The steps, up to one that gives no answer."""
         q = self.box.rounded(self.trained.question)
         try:
             yield from measuring.steps(self.box, q, self.trained.iterations)
@@ -143,7 +143,7 @@ class Judging:
         slope = self._measure_once("trained/slope", lambda: measuring.slopes(moment)) if stated else None
         whole = self._measure_once("trained/whole-step", lambda: measuring.whole_step(moment)) if stated else None
         field_ = None
-        # of several steps in one call, no single one can be asked for
+        # if one call takes several steps, single ones cannot be asked for
         if self.box.caller.dtype == torch.float64 and len(self.box.layer.step.sizes) == 1:
             field_ = self._measure_once("trained/symmetry", lambda: measuring.asymmetry(moment))
         identity = {"energy", "gradient-step"} & self.box.layer.not_offered.keys()
@@ -166,7 +166,7 @@ class Judging:
         )
 
     def _measure_once(self, id_: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | None:
-        """What was measured, or None; what it shows, or why it failed, is kept for the record."""
+        """The measurement, or None; its evidence, or why it failed, is kept for the record."""
         started = time.monotonic()
         try:
             measured = measure()
@@ -225,7 +225,7 @@ class Judging:
             return replace(record, margin=margin)
         part_ = None
         if id_ == "trained/update":
-            with suppress(Exception):  # what was found stands all the same
+            with suppress(Exception):  # the findings stand regardless
                 part_ = localise_layer(self.box.caller, self.trained.question)
         return replace(
             record,
