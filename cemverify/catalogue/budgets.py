@@ -1,9 +1,9 @@
-"""How many questions each property is asked, for each 60 examples that a run asks for.
+"""How many questions each property is asked per 60 examples that a run asks for.
 
-The file says where the number is another than the usual one: less where a question is dear, more where few of them
-tell. Some faults are found by few rows of a covering array: a part for mutants and one for the faults of blind rounds
-say how many it takes to find each with every seed, and half as many again; so many are asked at least. Of a property
-that has a list of cases all are asked, whatever the file says. The commands that measure the two parts write them:
+The file only has numbers that differ from the usual ones: lower if a question is costly, higher if few of them
+tell. Some faults are found by few rows of a covering array. Two parts of the file, one for mutants and one for blind
+rounds, give the rows needed to find each fault with every seed, plus half as many again; at least these are asked. A
+property with a list of cases is asked all, whatever the file says. The commands that measure the parts write them:
 
     python -m docs.making.detection
     python -m suites.blind matrix
@@ -24,24 +24,24 @@ _SPARE = 1.5
 
 Part = Literal["mutants", "faults"]
 _MEASURED: Sequence[Part] = ("mutants", "faults")
-Budgets = Mapping[str, int]  # by the id of a property, rows for each 60 examples that are asked for
+Budgets = Mapping[str, int]  # by a property's id, rows per 60 examples asked for
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How many questions a property is asked, for each 60 examples that a run asks for."""
+    """How many questions a property is asked per 60 examples that a run asks for."""
 
-    small: float = 3  # small cases that Hypothesis draws first; more where zeros and ties tell
-    most: float = 20  # small cases at most, where a readable one is looked for, or one around a number of the code
+    small: float = 3  # small cases that Hypothesis draws first; more if zeros and ties tell
+    most: float = 20  # most small cases when a readable one is searched, or one around a number of the code
     rows: float = 12  # questions of a covering array
-    compiled: float = 8  # of them where each is compiled
+    compiled: float = 8  # such questions if each one is compiled
 
 
 USUAL = Asked()
 
 
 def asked(id_: str, *parts: Part) -> Asked:
-    """How many questions the property of that id is asked, by what was measured of these parts; of all by default."""
+    """How many questions the property of that id is asked, by the measurements in these parts; by default in all."""
     other = _parts()["asked"].get(id_, "")
     numbers = {name: float(number) for name, number in (word.split() for word in other.split(", ") if word)}
     usual = replace(USUAL, **numbers)
@@ -55,10 +55,10 @@ def of(part: Part) -> Budgets:
 
 
 def needed(words: Mapping[str, Iterable[str]]) -> Budgets:
-    """How many rows properties need, with room to spare, to find what they found.
+    """How many rows properties need, with a margin, to find again what they found.
 
     Args:
-        words: of properties by id, "row4" where the fourth row was violated; others count for nothing.
+        words: by a property's id, "row4" if the fourth row was violated; other words are ignored.
     """
     rows = {
         id_: [int(word.removeprefix("row")) for word in of if word.startswith("row")] for id_, of in words.items()
@@ -67,7 +67,7 @@ def needed(words: Mapping[str, Iterable[str]]) -> Budgets:
 
 
 def text(part: Part, budgets: Budgets) -> str:
-    """The text of the file with one part of it in the place of the old one."""
+    """The text of the file with one part replaced."""
     return f"{json.dumps({**_read(), part: dict(budgets)}, indent=2)}\n"
 
 

@@ -1,11 +1,11 @@
-"""What is said of every property, read from `listing.jsonl` in a moment, without torch.
+"""What is known about every property, read from `listing.jsonl` quickly, without torch.
 
-Properties are declared in code that needs torch and Hypothesis. The file repeats what they say of themselves, one
-line for each, in the order of the catalogue. A command writes it from the declarations, and a test compares the two:
+Properties are declared in code that needs torch and Hypothesis. The file repeats what they say about themselves, one
+line each, in the order of the catalogue. A command writes it from the declarations, and a test compares the two:
 
     python -m docs.making.listing
 
-`retired.jsonl` has a line for each property that is asked no more, with the one that is asked in its place.
+`retired.jsonl` has a line for each property that is no longer asked, with the one asked in its place.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("listing.jsonl")
 RETIRED = Path(__file__).with_name("retired.jsonl")
-TRAINED = "trained layer"  # what `cemverify check --checkpoint` measures on real states; a drawn case cannot
+TRAINED = "trained layer"  # what `cemverify check --checkpoint` measures on real states; no drawn case can show it
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What is told of a property.
+    """What is known about a property.
 
     Attributes:
-        id, claim, source: as it declares them. formula: the claim as a formula. why: what goes wrong without it.
+        id, claim, source: as it declares them. formula: the claim as a formula. why: what goes wrong otherwise.
         needs: the features that it needs, sorted.
-        asked_up_to: the largest sizes of its questions, by letter; empty where they are not known.
-        kind: what it is asked of: "CEM implementation", "energy layer" or "trained layer".
+        asked_up_to: the largest sizes of its questions, by letter; empty if unknown.
+        kind: what it tests: "CEM implementation", "energy layer" or "trained layer".
         since: the version of the catalogue that introduced it.
     """
 
@@ -51,8 +51,8 @@ class Retired:
     """A property that was asked in earlier versions of the catalogue.
 
     Attributes:
-        id, claim: as they were; no other property ever has the id. since: the version that introduced it.
-        retired: the version that has it no more. instead: the property that is asked in its place.
+        id, claim: as they were; no other property ever gets the id. since: the version that introduced it.
+        retired: the version that no longer has it. instead: the property that is asked in its place.
     """
 
     id: str
@@ -67,13 +67,13 @@ class Retired:
 
 @cache
 def retired() -> Mapping[str, Retired]:
-    """The properties that are asked no more, by id."""
+    """The properties that are no longer asked, by id."""
     rows = (Retired(**json.loads(line)) for line in RETIRED.read_text(encoding="utf-8").splitlines())
     return {row.id: row for row in rows}
 
 
 def retired_by(patterns: Sequence[str], ids: Iterable[str]) -> list[Retired]:
-    """The retired properties that patterns name, of those patterns that match none of the ids."""
+    """The retired properties that match those patterns that match none of the ids."""
     ids = list(ids)
     old = [pattern for pattern in patterns if not any(_matches(id_, pattern) for id_ in ids)]
     return [row for row in retired().values() if any(_matches(row.id, pattern) for pattern in old)]
@@ -81,7 +81,7 @@ def retired_by(patterns: Sequence[str], ids: Iterable[str]) -> list[Retired]:
 
 @cache
 def recorded() -> Sequence[Listed]:
-    """Every property, in the order of the catalogue, then what is measured of trained layers."""
+    """Every property, in the order of the catalogue, then what is measured on trained layers."""
     return tuple(Listed(**json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines())
 
 
@@ -94,10 +94,10 @@ def listed() -> Sequence[Listed]:
 def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     """The ids that match an id, a prefix of an id up to a slash, or a shell pattern; all if no pattern is given.
 
-    For a pattern that matches retired ones alone, those that are asked in their place, with a DeprecationWarning.
+    For a pattern that only matches retired ones, those asked in their place, with a DeprecationWarning.
 
     Raises:
-        ValueError: a pattern that matches nothing, or one string where a collection is due.
+        ValueError: a pattern matches nothing, or one string was given instead of a collection.
     """
     if isinstance(patterns, str):
         raise ValueError(f"properties must be a collection of names: write ({patterns!r},)")
@@ -116,7 +116,7 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
 
 
 def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:
-    """The properties by family and claim: one claim may be asked of several functions, or with several options."""
+    """The properties by family and claim: one claim may be tested for several functions, or with several options."""
     claims: dict[tuple[str, str], list[Listed]] = {}
     for property_ in properties:
         claims.setdefault((property_.id.partition("/")[0], property_.claim), []).append(property_)
@@ -124,7 +124,7 @@ def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:
 
 
 def patterns(ids: Iterable[str]) -> list[str]:
-    """Patterns of ids, one for each name: "contract/*/threads" where these are all that it matches, else the ids."""
+    """Patterns for ids, one per name: "contract/*/threads" if it matches only these, otherwise the ids."""
     functions: dict[tuple[str, str], list[str]] = {}
     for family, function, name in (id_.split("/") for id_ in ids):
         functions.setdefault((family, name), []).append(function)
@@ -136,7 +136,7 @@ def patterns(ids: Iterable[str]) -> list[str]:
 
 
 def new_id(old: str, ids: Iterable[str]) -> str | None:
-    """The property of the same function and name that a family of another name has now; None if there is none."""
+    """The property of the same function and name that is now in another family; None if there is none."""
     there = [id_ for id_ in ids if "/" in old and id_.partition("/")[2] == old.partition("/")[2]]
     return there[0] if len(there) == 1 else None
 
@@ -146,7 +146,7 @@ def _matches(id_: str, pattern: str) -> bool:
 
 
 def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The largest of each size, in the order T, J, B, M, K, D."""
+    """The largest of each size, ordered T, J, B, M, K, D."""
     merged: dict[str, int] = {}
     for some in sizes:
         merged |= {letter: max(size, merged.get(letter, 0)) for letter, size in some.items()}

@@ -1,7 +1,7 @@
-"""The catalogue's versions: which of them introduced each property. Known without torch.
+"""The catalogue's versions: the one that introduced each property. Needs no torch.
 
 A version is a year and a month, "2026.11". CI pins one (`cemverify check --catalogue 2026.11`): properties that came
-later are asked and reported, but fail no run until the pin is moved.
+later are tested and reported, but fail no run until the pin is moved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from cemverify.catalogue.index import recorded
 from cemverify.console.errors import UsageError
 
-# those that a release of the package has made final; a release adds its own
+# versions that a release of the package made final; a release adds its own
 RELEASED: Sequence[str] = ("2026.11",)
 
 
@@ -35,7 +35,7 @@ def current() -> str:
 
 
 def check_version(version: str) -> str:
-    """Returns a version to pin.
+    """Returns a version, if it can be pinned.
 
     Raises:
         UsageError: this installation does not know it.
@@ -47,7 +47,7 @@ def check_version(version: str) -> str:
 
 
 def is_newer(property_id: str, pinned: str | None) -> bool:
-    """Whether a property came after the pinned version; never without a pin, and never if it is one's own."""
+    """Whether a property came after the pinned version; never without a pin, and never for the user's own."""
     since = introduced().get(property_id)
     if pinned is None or since is None:
         return False

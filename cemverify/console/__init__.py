@@ -1,1 +1,1 @@
-"""What a person types and reads: arguments, one sentence for every slip, streams, text made safe for a terminal."""
+"""What a user types and reads: arguments, one sentence per mistake, streams, text made safe for a terminal."""

@@ -1,4 +1,4 @@
-"""What a command raises when it cannot do what it was asked to do."""
+"""What a command raises if it cannot do what it was asked to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UsageError(Refusal):
     """Bad input.
 
     Args:
-        message: the sentence. usage: the usage line of the command, where its arguments cannot be read.
+        message: the sentence. usage: the command's usage line, if its arguments cannot be read.
     """
 
     def __init__(self, message: str = "", usage: str = "") -> None:
@@ -28,10 +28,10 @@ class UsageError(Refusal):
 
 
 def one_of(noun: str, name: str, values: Mapping[str, Value], more: str = "") -> Value:
-    """What a name stands for.
+    """The value that a name stands for.
 
     Args:
-        noun: the name is of, in a sentence: "preset". more: what else is allowed, after the names.
+        noun: what the name is for, in a sentence: "preset". more: what else is allowed, after the names.
     """
     if name not in values:
         raise UsageError(f"unknown {noun} {name!r}; choose from {', '.join(values)}{more}")

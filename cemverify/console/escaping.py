@@ -1,4 +1,4 @@
-"""Text from outside, such as names, errors and titles, as text that stays on its line and controls no terminal."""
+"""Text from outside, such as names, errors and titles, made safe: it stays on its line and controls no terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"))
 
 
 def visible(text: str) -> str:
-    """The text with its line breaks; other characters that cannot be seen are written as escapes."""
+    """The text with its line breaks; other invisible characters are written as escapes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c == "\n" or unicodedata.category(c) not in _INVISIBLE else ascii(c)[1:-1] for c in text)
@@ -27,6 +27,6 @@ def one_line(text: str) -> str:
 
 
 def brief(text: object, most: int = 120) -> str:
-    """Text from outside on one line, with at most so many characters; "..." where it is cut."""
+    """Text from outside on one line, with at most that many characters; "..." marks a cut."""
     flat = one_line(str(text))
     return flat if len(flat) <= most else f"{flat[: most - 3]}..."

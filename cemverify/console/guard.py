@@ -1,15 +1,15 @@
 """The one way into every command: whatever happens, the user gets one sentence and an exit code.
 
     def main(arguments=None):
-        return enter(chosen, arguments)      # chosen reads the arguments and returns what is to be done
+        return enter(chosen, arguments)      # chosen reads the arguments and returns a function that does the work
 
     0, 1     what the command returns
-    2        bad input, output that cannot be printed, or an error that nobody foresaw; its traceback is in a file,
+    2        bad input, output that cannot be printed, or an unforeseen error; its traceback is in a file,
              which the sentence names
-    128 + n  signal n asked for the end, at any moment: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 131
+    128 + n  signal n asked for the end, whenever it came: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 131
              after SIGQUIT
 
-Only the standard library is imported here, and little of it, so that Ctrl-C is heeded from the start: import the rest
+This module imports only a little of the standard library, so that Ctrl-C works from the start: import the rest
 in `chosen`.
 """
 
@@ -31,7 +31,7 @@ from cemverify.console.interrupts import WORDS, Ended
 
 Run = Callable[[], int]
 
-written: dict[str, None] = {}  # the files that the command has written so far, as its user named them
+written: dict[str, None] = {}  # files that the command has written so far, as the user named them
 
 # Packages whose ValueErrors are sentences for the user.
 _OURS = ("cemverify", "synthetic", "reports", "benchmarks")
@@ -41,7 +41,7 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
     """Runs a command and returns its exit code; never raises, except `SystemExit` after --help and --version.
 
     Args:
-        chosen: reads the arguments and returns what runs the command. arguments: of the command line if None.
+        chosen: reads the arguments and returns what runs the command. arguments: by default the command line's.
     """
     ended = Ended(_run)
     written.clear()
@@ -59,7 +59,7 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
             code = _tell(error, ended.by)
         else:
             ended.over()
-            if ended.by is not None:  # it came too late, or a library swallowed it
+            if ended.by is not None:  # the signal came too late, or a library swallowed the exception
                 say(f"{WORDS[ended.by.name]} when all was done; what was asked for is complete")
                 code = 128 + ended.by
         stdout.flush()
@@ -71,14 +71,14 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
 
 
 def say(sentence: str) -> None:
-    """Prints a sentence about an error on stderr, on one line of its own whatever it contains."""
+    """Prints a sentence about an error on stderr, always on a line of its own."""
     fresh = "\n" if getattr(sys.stderr, "in_line", False) else ""
     print(f"{fresh}error: {one_line(sentence)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Imports without the garbage collector: it would look through what stays, again and again."""
+    """Imports without the garbage collector, which would repeatedly visit all that stays."""
     collected = gc.isenabled()
     gc.disable()
     try:
@@ -104,15 +104,15 @@ def _run(chosen: Callable[[list[str]], Run], arguments: list[str]) -> int:
 
 
 def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
-    """Says what happened; returns the exit code."""
+    """Reports what happened; returns the exit code."""
     if ended_by is None and isinstance(error, KeyboardInterrupt):
         ended_by = signal.SIGINT
     if ended_by is not None:
-        # or what a library made of one; an earlier one that was dealt with is not told
+        # or an exception that a library made from it; an earlier one that was dealt with is ignored
         if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
             words = str(error) if isinstance(error, KeyboardInterrupt) else ""
             say(words or f"{WORDS[ended_by.name]}; {_left_behind()}")
-        else:  # the exception was swallowed, and what came of it is no news
+        else:  # the exception was swallowed, and what followed from that is not reported
             say(f"{WORDS[ended_by.name]}; {one_line(str(error)) or type(error).__name__}")
         return 128 + ended_by
     if usage := getattr(error, "usage", ""):
@@ -130,7 +130,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
 
 
 def _left_behind() -> str:
-    """What a command has written that was ended before it was done."""
+    """The files that a command had written before it was ended."""
     named, more = list(written)[:3], len(written) - 3
     if not named:
         return "nothing was written"
@@ -138,7 +138,7 @@ def _left_behind() -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and every other that led to it."""
+    """The error, and all others that led to it."""
     met: set[int] = set()
     causes: list[BaseException | None] = [error]
     while causes:
@@ -152,7 +152,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_our_sentence(error: BaseException) -> bool:
-    """Whether it is a ValueError that our own code raised, rather than a library."""
+    """Whether it is a ValueError that our own code raised, not a library."""
     trace = error.__traceback__
     if not isinstance(error, ValueError) or isinstance(error, UnicodeError) or trace is None:
         return False
@@ -161,15 +161,15 @@ def is_our_sentence(error: BaseException) -> bool:
     return str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] in _OURS
 
 
-# What the system denies to any program, whatever it was doing.
+# What the system may deny any program, whatever it does.
 _DENIED = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EAGAIN)
 
 
 def _denied(error: BaseException) -> str | None:
-    """What the system has denied, if that is what happened."""
+    """What the system denied, if that is the cause."""
     for cause in _causes(error):
         for number in _DENIED:
-            # a library that cannot be loaded says it in words
+            # an error in loading a library says it only in words
             if getattr(cause, "errno", None) == number or (
                 isinstance(cause, ImportError) and os.strerror(number) in str(cause)
             ):
@@ -178,7 +178,7 @@ def _denied(error: BaseException) -> str | None:
 
 
 def _keep_traceback(error: BaseException) -> str:
-    """Writes the traceback to a file; says where it is."""
+    """Writes the traceback to a file; returns a sentence that says where."""
     import tempfile
     import traceback
 
@@ -193,7 +193,7 @@ def _keep_traceback(error: BaseException) -> str:
 
 
 def _demote_warnings() -> None:
-    """Makes no warning an error, here and in workers: PYTHONWARNINGS=error lets no library be imported."""
+    """Makes no warning an error, here and in workers: with PYTHONWARNINGS=error, libraries cannot be imported."""
     if any(option.startswith("error") for option in sys.warnoptions):
         import warnings
 
@@ -208,11 +208,11 @@ def _demote_warnings() -> None:
 
 
 class Patient:
-    """A text stream to which writing never fails; it remembers that it could not write, and goes on."""
+    """A text stream to which writing never fails; it remembers why it could not write, and goes on."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.failure = ""  # why it cannot write any more. A reader that leaves, `head` say, is no failure
-        self.in_line = False  # whether a line was begun, and perhaps not ended, as where an interrupt came
+        self.failure = ""  # why it can no longer write. A reader that leaves, such as `head`, is no failure
+        self.in_line = False  # whether a line has begun and may not have ended, for example at an interrupt
         self._closed = stream is None
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
@@ -224,7 +224,7 @@ class Patient:
             self.failure = "it is closed"
         self.in_line = True
         self._try(lambda: self._stream.write(text))
-        self.in_line = not text.endswith(("\n", "\r", "\r\033[K"))  # ended, or to be written over
+        self.in_line = not text.endswith(("\n", "\r", "\r\033[K"))  # ended, or to be overwritten
         return len(text)
 
     def flush(self) -> None:
@@ -240,20 +240,18 @@ class Patient:
         except (OSError, ValueError) as error:
             if not isinstance(error, BrokenPipeError):
                 self.failure = getattr(error, "strerror", None) or str(error)
-            with suppress(
-                OSError, ValueError
-            ):  # what comes now goes nowhere, and the flush at exit does not complain
+            with suppress(OSError, ValueError):  # later output is dropped, and the flush at exit raises no error
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextmanager
 def _streams() -> Iterator[tuple[Patient, Patient]]:
-    """stdout and stderr as patient streams; descriptors 0 to 2 are open, in children too: no file becomes one."""
+    """stdout and stderr as patient streams. Descriptors 0 to 2 are open, for children too, so no file gets one."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
     before = sys.stdout, sys.stderr
     stdout, stderr = Patient(sys.stdout), Patient(sys.stderr)
     sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, stderr)

@@ -1,4 +1,4 @@
-"""The parser of every command line, and the numbers and paths that options take."""
+"""The parser of every command line, and the types of numbers and paths that options take."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from typing import Any, NoReturn
 from cemverify.console.errors import UsageError
 from cemverify.console.streams import READABLE
 
-# More of anything (examples, points, steps) than this is a slip of the finger.
+# A larger number of anything (examples, points, steps) is a typing mistake.
 MOST = 10**12
 
-# No run takes longer.
+# No run takes longer than this.
 MOST_SECONDS = 1_000_000
 
-# Seeds that every generator takes: torch's, NumPy's, Hypothesis's.
+# The largest seed that every generator takes: torch's, NumPy's, Hypothesis's.
 MOST_SEED = 2**32 - 1
 
-# More processes than this are no machine's.
+# No machine runs more processes than this.
 MOST_WORKERS = 4096
 
-# Bytes of a name and of a path, and its parts: file systems take no longer names, and nobody has deeper folders.
+# Bytes of a name and of a path, and a path's parts: limits of file systems, and of sensible folders.
 MOST_NAME, MOST_PATH, MOST_FOLDERS = 255, 4095, 250
 
 
@@ -40,9 +40,9 @@ NOTHING: Mapping[str, int] = {}
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, and no wider than is readable: paragraphs are wrapped, examples and lists kept.
+    """Help as wide as the terminal, but no wider than is readable: paragraphs are wrapped, examples and lists kept.
 
-    An example that is too long is told over two lines: the command, and below it what is said of it. A row of a list,
+    An example that is too long takes two lines: the command, and below it the explanation. A row of a list,
     whose two columns are at least two spaces apart, is wrapped in its second column.
     """
 
@@ -80,10 +80,10 @@ def _example(line: str, width: int) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises where argparse prints a long usage and exits.
+    """A parser that raises an error where argparse prints a long usage message and exits.
 
-    An argument that it does not know is refused by the command that was asked for, so that the usage line is its own.
-    No option is shortened: an option of a later version may begin alike.
+    The command that was chosen refuses an unknown argument, so that the usage line is that command's.
+    Options cannot be abbreviated: a later version may have an option with the same beginning.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -91,14 +91,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().split())
-        if not self.usage:  # in one line: the options are in the help
+        if not self.usage:  # on one line: the options are in the help
             formatter = argparse.HelpFormatter(f"{self.prog} [option ...]", width=10**6)
             formatter.add_usage(None, self._get_positional_actions(), [], "usage: ")
             usage = formatter.format_help().strip()
         raise UsageError(f"{message}; see {self.prog} --help", usage)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Reads the arguments, and refuses what it does not know where argparse would pass it on."""
+        """Reads the arguments, and refuses unknown ones, which argparse would pass on."""
         options, unknown = super().parse_known_args(args, namespace)
         option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
         if option is not None:
@@ -114,10 +114,10 @@ class Parser(argparse.ArgumentParser):
 def add_commands(
     parser: argparse.ArgumentParser, commands: Mapping[str, str], arguments: Sequence[str], package: str
 ) -> None:
-    """Adds the commands of a program, of which only the chosen one is imported: some imports take a second.
+    """Adds a program's commands, of which only the chosen one is imported: some imports take a second.
 
     Args:
-        commands: each with a summary. arguments: the arguments.
+        commands: their summaries, by name. arguments: the arguments.
         package: the package that has a module for each command, with `DESCRIPTION`, `EPILOG` if it has one,
             `add_arguments(parser)` and `run(options)`.
     """
@@ -140,11 +140,11 @@ def add_commands(
 
 
 def again(program: Sequence[str], arguments: Sequence[str], without: Mapping[str, int] = NOTHING) -> str:
-    """The command that makes the same again, for a shell: as it was given, but for options that change no result.
+    """A shell command that repeats this run: as it was given, except for options that change no result.
 
     Args:
-        program: its first words, as "python", "-m", "synthetic".
-        without: such options, with how many values each has.
+        program: its first words, such as "python", "-m", "synthetic".
+        without: options to drop, with the number of values that each has.
     """
     words, skipped = list(program), 0
     for word in arguments:
@@ -159,7 +159,7 @@ def again(program: Sequence[str], arguments: Sequence[str], without: Mapping[str
 
 
 def whole(least: int, most: int = MOST) -> Callable[[str], int]:
-    """The type of a whole number in a range, for argparse."""
+    """A type for argparse: a whole number in a range."""
 
     def read(text: str) -> int:
         try:
@@ -176,7 +176,7 @@ def whole(least: int, most: int = MOST) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """The type of a positive number, for argparse."""
+    """A type for argparse: a positive number."""
     try:
         value = float(text)
     except ValueError:
@@ -187,7 +187,7 @@ def positive(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """The type of a time in seconds, for argparse."""
+    """A type for argparse: a time in seconds."""
     value = positive(text)
     if value > MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"must be at most {MOST_SECONDS:,}, not {text}")
@@ -195,7 +195,7 @@ def seconds(text: str) -> float:
 
 
 def path(text: str) -> Path:
-    """The type of a path, for argparse: one that a file system can hold."""
+    """A type for argparse: a path that a file system can hold."""
     if not text:
         raise argparse.ArgumentTypeError("an empty text names no file; give a file name")
     try:
@@ -216,7 +216,7 @@ def path(text: str) -> Path:
 
 
 def percentage(text: str) -> float:
-    """The type of a share in percent, for argparse."""
+    """A type for argparse: a share in percent."""
     value = positive(text)
     if value > 100:
         raise argparse.ArgumentTypeError(f"must be at most 100, not {value:g}")

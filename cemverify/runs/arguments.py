@@ -1,4 +1,4 @@
-"""The arguments that every command with cells takes, so that all of them run in the same way."""
+"""The arguments that all commands with cells take, so that they all run in the same way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
     """Adds --store, --workers, --cluster, --shard, --retry-failed and --resume; `run_options` reads them.
 
     Args:
-        how: what the help says about all of them; None says nothing.
+        how: what the help says about them as a group; None says nothing.
     """
     group = parser.add_argument_group("how it runs", how)
     group.add_argument(

@@ -1,4 +1,4 @@
-"""Cells: what a study asks for, named by the hash of what decides the answer."""
+"""Cells: the units of a study, each named by the hash of everything that its result depends on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from cemverify.console.errors import UsageError
 from cemverify.runs.plain import digest, plain, restore
 
-# Part of every key: bump it when the meaning of what is stored changes for all studies at once.
+# Part of every key: bump it when stored results change their meaning for all studies at once.
 FORMAT_VERSION = 1
 
 Spec = TypeVar("Spec")
@@ -25,18 +25,18 @@ class Cell:
     Cost, label and home are not part of the key.
     """
 
-    algorithm: str  # its name
-    versions: Mapping[str, int]  # of its components, bumped by hand
+    algorithm: str  # the algorithm's name
+    versions: Mapping[str, int]  # those of its components, bumped by hand
     spec: Mapping[str, Any]  # plain JSON values
     cost: float = 1.0  # roughly proportional to seconds
     label: str = ""  # a few words for progress
-    # the module that declares the algorithm, where `Algorithm.cell` made the cell; "" where it was read from a file,
-    # for a file names no module to import
+    # the module that declares the algorithm, if `Algorithm.cell` made the cell; "" if it was read from a file,
+    # because a file must not name a module to import
     home: str = field(default="", compare=False)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the key is the hash of."""
+        """Everything that the key is a hash of."""
         return {
             "format_version": FORMAT_VERSION,
             "algorithm": self.algorithm,
@@ -52,20 +52,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Algorithm(Generic[Spec]):
-    """A function of a module, from a specification to a payload, with the versions of what it is made of."""
+    """A function of a module, from a specification to a payload, with the versions of its components."""
 
-    name: str  # part of every key. It stays when the function moves or is renamed
+    name: str  # part of every key. It stays the same when the function is moved or renamed
     function: Callable[[Spec], Mapping[str, Any]]  # pure; takes a frozen dataclass, returns plain JSON values
-    versions: Mapping[str, int]  # of its components; bump one when its results change
+    versions: Mapping[str, int]  # those of its components; bump one when its results change
 
     @property
     def home(self) -> str:
-        """The module that declares it, where workers find it."""
+        """The module that declares it, where workers can find it."""
         return self.function.__module__
 
     @cached_property
     def spec_type(self) -> Any:
-        """What the function declares to take: a dataclass, or a union of dataclasses.
+        """The declared type of the function's argument: a dataclass, or a union of dataclasses.
 
         Raises:
             TypeError: it declares nothing.
@@ -81,10 +81,10 @@ class Algorithm(Generic[Spec]):
         return self.function(spec)
 
     def cell(self, spec: Spec, *, cost: float = 1.0, label: str = "") -> Cell:
-        """The cell that computes the function of a specification.
+        """The cell that computes the function for a specification.
 
         Raises:
-            TypeError: the specification does not survive being written as JSON and read again.
+            TypeError: the specification changes when it is written as JSON and read again.
         """
         if not is_dataclass(spec) or isinstance(spec, type):
             raise TypeError(f"a specification is a frozen dataclass, not {type(spec).__name__}")
@@ -94,7 +94,7 @@ class Algorithm(Generic[Spec]):
         return Cell(self.name, dict(self.versions), content, cost, label, self.home)
 
     def restore(self, content: Mapping[str, Any]) -> Spec:
-        """The specification of a cell, as the function takes it.
+        """The specification of a cell, in the type that the function takes.
 
         Raises:
             TypeError: the content is not of the type that the function takes.
@@ -104,10 +104,10 @@ class Algorithm(Generic[Spec]):
 
 
 def algorithm(name: str, /, **versions: int) -> Callable[[Callable[[Spec], Mapping[str, Any]]], Algorithm[Spec]]:
-    """Declares a function of a module to be what cells compute.
+    """Declares that cells compute a function of a module.
 
     Args:
-        name: of the algorithm, in the key of every cell. It never changes, wherever the function moves.
+        name: the algorithm's, in the key of every cell. It never changes, even if the function moves.
         versions: of each of its components; bump one when its results change.
 
     @algorithm("recursion model", draw=1, training=3)

@@ -1,7 +1,7 @@
-"""Finished cells in one file, one line of JSON each, for another machine to go on from.
+"""Finished cells in one file, one line of JSON each, so that another machine can continue.
 
-A line is what the store keeps of a cell: specification, versions, payload and digest. What varies between identical
-runs (seconds, host, date) stays behind.
+A line is what the store keeps of a cell: specification, versions, payload and digest. Differences between identical
+runs (seconds, host, date) are left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, dig
 
 
 def bring(path: Path, store: CellStore) -> int:
-    """Puts into a store what the file has and the store lacks; returns how many cells that were."""
+    """Adds to a store the file's cells that the store lacks; returns their number."""
     brought = 0
     for key, content in cells_of(path):
-        with suppress(CorruptCell):  # a damaged one gives way, as a failed one does
+        with suppress(CorruptCell):  # a damaged cell is replaced, as a failed one is
             stored = store.get(key)
             if stored is not None and stored.payload is not None:
                 continue
@@ -36,7 +36,7 @@ def bring(path: Path, store: CellStore) -> int:
 
 
 def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
-    """Writes the finished cells of these keys to the file, beside those it has; returns how many it has then."""
+    """Adds the finished cells with these keys to the file; returns how many cells it then has."""
     cells: dict[str, Mapping[str, Any]] = dict(cells_of(path)) if path.exists() else {}
     for key in keys:
         stored = store.get(key)

@@ -1,4 +1,4 @@
-"""Who computes: processes of this machine, the workers of a Dask cluster, or the calling process itself.
+"""Who computes cells: processes on this machine, the workers of a Dask cluster, or the calling process itself.
 
 All are executors of `concurrent.futures`; `compute_all` knows no other interface.
 """
@@ -27,26 +27,26 @@ from cemverify.runs.cells import Cell
 from cemverify.runs.store import Failure
 from cemverify.runs.work import CellOutcome, compute
 
-# How long to wait for a scheduler to answer.
+# Seconds to wait for a scheduler's answer.
 CONNECT_SECONDS = 5
 
 DIED = "the worker process died, probably because memory ran out"
 
-# Pools whose workers cannot be started before the run gives up.
+# How many pools may fail to start their workers before the run gives up.
 _STARTS = 3
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Who computes."""
+    """Who computes cells."""
 
     open: Callable[[], AbstractContextManager[Executor]]  # a fresh executor
-    slots: int | None  # how many cells it is given at a time; None for all at once
-    lethal: type[BaseException] | None = None  # what a future raises whose cell has killed its worker, time and again
+    slots: int | None  # how many cells it gets at a time; None for all at once
+    lethal: type[BaseException] | None = None  # what a future raises after its cell has killed its worker repeatedly
 
 
 class _NotStarted(Exception):
-    """A worker could not be started: the server that forks them was killed, say. The next pool starts another."""
+    """A worker could not be started, for example because its server was killed. The next pool starts one."""
 
 
 def compute_all(
@@ -54,12 +54,12 @@ def compute_all(
 ) -> None:
     """Computes cells, in their order; each is kept as soon as it is done.
 
-    A worker that dies takes the pool down, and the pool does not say which cell was to blame. So the cells that
-    were being computed are computed again, one at a time; one that kills its worker on its own is stored as failed.
+    A worker that dies takes the pool down, and the pool does not say which cell was to blame. So the cells that were
+    being computed are computed again, one at a time; one that kills its worker by itself is stored as failed.
 
     Args:
-        keep: is given a cell and what came of it, in the calling thread. tick: is given the number of cells that are
-            being computed, about once a second.
+        keep: gets a cell and its outcome, in the calling thread. tick: gets, about once a second, the number of cells
+            being computed.
     """
     waiting, starts = deque(cells), 0
     while waiting:
@@ -85,7 +85,7 @@ def _drain(
     keep: Callable[[Cell, CellOutcome], None],
     tick: Callable[[int], None],
 ) -> list[Cell]:
-    """Computes until nothing waits, or the pool breaks; then the cells that were being computed."""
+    """Computes until nothing waits, or the pool breaks; returns the cells that were being computed then."""
     flying: dict[Future[CellOutcome], Cell] = {}
     landed: queue.SimpleQueue[Future[CellOutcome]] = queue.SimpleQueue()
     lost: list[Cell] = []
@@ -95,7 +95,7 @@ def _drain(
                 try:
                     future = executor.submit(compute, waiting[0])
                 except BrokenProcessPool:
-                    break  # what is being computed will say so, too
+                    break  # the cells being computed will report it too
                 except (EOFError, ConnectionError) as error:  # the server that forks workers is gone
                     waiting.extendleft(reversed(flying.values()))
                     raise _NotStarted(type(error).__name__) from None
@@ -116,7 +116,7 @@ def _drain(
 
 
 def _outcome(future: Future[CellOutcome], crew: Crew) -> CellOutcome | None:
-    """What came of a cell; None if the pool broke."""
+    """The outcome of a cell; None if the pool broke."""
     try:
         return future.result()
     except BrokenProcessPool:
@@ -149,11 +149,11 @@ def here() -> Crew:
 
 
 def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False) -> Crew:
-    """Processes of this machine, with one thread each; they stay.
+    """Processes on this machine, with one thread each; they are reused.
 
     Args:
-        modules: what the cells need, imported once for all where processes are forked: torch takes seconds.
-        copies: whether they are copies of this process, with all that it has imported; only where no other thread
+        modules: what the cells need, imported once for all if processes are forked: torch takes seconds.
+        copies: whether they are copies of this process, with all that it has imported; only if no other thread
             runs.
     """
 
@@ -168,7 +168,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
                 pool = ProcessPoolExecutor(
                     workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),)
                 )
-        except OSError as error:  # semaphores are files of their own
+        except OSError as error:  # semaphores are files too
             raise UsageError(
                 f"processes cannot work together here ({error.strerror or error}; is /dev/shm writable?), "
                 "try --workers 0, or 1 for `cemverify claims`"
@@ -176,7 +176,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
         try:
             yield pool
         except BaseException:
-            # what is being computed is lost, and the store holds the rest: do not wait
+            # the cells being computed are lost, and the store holds the rest, so nothing is waited for
             for child in active_children():
                 if child.pid not in children:
                     child.terminate()
@@ -188,7 +188,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
 
 
 def cluster(address: str) -> Crew:
-    """The workers of a Dask scheduler. One that dies is replaced by Dask, and its cell given to another."""
+    """The workers of a Dask scheduler. Dask replaces one that dies, and gives its cell to another."""
     try:
         dask = import_module("distributed")
     except ModuleNotFoundError as error:
@@ -196,7 +196,7 @@ def cluster(address: str) -> Crew:
             f"--cluster needs Dask, and {error.name} is missing; pip install 'cemverify[cluster]'"
         ) from error
 
-    # its tracebacks of lost connections end up in one sentence of ours
+    # one of our sentences replaces its tracebacks of lost connections
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -222,7 +222,7 @@ def cluster(address: str) -> Crew:
 
 
 class _Here(Executor):
-    """Computes what it is given at once."""
+    """Computes at once what it is given."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -236,10 +236,10 @@ class _Here(Executor):
 def _begin(environment: Mapping[str, str]) -> None:
     """The first thing that a process of the pool does."""
     os.environ.clear()
-    os.environ.update(environment)  # a server has that of its own start
+    os.environ.update(environment)  # a server has the environment of its own start
     for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries that are loaded from now on
-    for number in forkserver.OF_A_TERMINAL:  # these are for the parent to handle
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries loaded later
+    for number in forkserver.OF_A_TERMINAL:  # only the parent handles these
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has the parent's handler
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has inherited the parent's handler
     end_with_parent()

@@ -23,14 +23,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where the cells are kept and who computes them."""
+    """Where cells are kept and who computes them."""
 
-    store: Path = Path("out/store")  # a folder; made where it is missing
+    store: Path = Path("out/store")  # a folder, created if missing
     workers: int = 1  # processes on this machine; 0 computes in this one
     cluster: str | None = None  # address of a Dask scheduler, instead of workers
-    shard: Shard | None = None  # compute this part only
-    retry_failed: bool = False  # compute again what failed before
-    resume: bool = True  # use what the store holds
+    shard: Shard | None = None  # compute only this part
+    retry_failed: bool = False  # recompute cells that failed before
+    resume: bool = True  # use what the store already has
 
     def __post_init__(self) -> None:
         if self.workers < 0:

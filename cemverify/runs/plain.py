@@ -1,8 +1,8 @@
 """Specifications as plain JSON values, and back.
 
-A frozen dataclass becomes an object that names its class under "is"; what reads it back is the type annotations.
-A field that was added to a class whose specifications are already stored says so, `field(..., metadata={"added":
-True})`, and is left out where it has its default: the keys of those specifications stay what they were.
+A frozen dataclass becomes an object that names its class under "is"; type annotations tell how to read it back.
+A field added to a class whose specifications are already stored is marked, `field(..., metadata={"added":
+True})`, and is left out if it has its default, so that the keys of those specifications do not change.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 def plain(value: Any, where: str = "specification") -> Any:
-    """A value as JSON knows it; equal values give equal ones.
+    """A value as plain JSON; equal values give equal results.
 
     Args:
-        where: how an error names the value.
+        where: the name of the value in errors.
 
     Raises:
         TypeError: it holds something other than dataclasses, tuples, lists, mappings from text, text, finite numbers,
@@ -39,7 +39,7 @@ def plain(value: Any, where: str = "specification") -> Any:
             item, hint = getattr(value, f.name), _hints(type(value))[f.name]
             if f.init and not (f.metadata.get("added") and item == f.default):
                 declared = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-                # 1 where 1.0 is declared is 1.0, so that both have one key
+                # 1 where a float is declared becomes 1.0, so that both have one key
                 item = float(item) if type(item) is int and float in declared and int not in declared else item
                 content[f.name] = plain(item, f"{where}.{f.name}")
         return {"is": type(value).__name__, **content}
@@ -55,7 +55,7 @@ def plain(value: Any, where: str = "specification") -> Any:
 def restore(hint: Any, value: Any) -> Any:
     """The inverse of `plain`, and of `dataclasses.asdict`, for a value declared as `hint`.
 
-    What names no class under "is" is of the one that the annotation declares.
+    An object without "is" is of the class that the annotation declares.
 
     Raises:
         TypeError: the value is not what the annotation declares.
@@ -82,7 +82,7 @@ def restore(hint: Any, value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The one way in which a plain value is written: sorted keys, no spaces, no NaN."""
+    """The only way to write a plain value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

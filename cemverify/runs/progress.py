@@ -10,16 +10,16 @@ from typing import TextIO
 from cemverify.console.escaping import visible
 from cemverify.console.streams import columns, is_live
 
-# Elsewhere than on a terminal, there are no more lines than about this many.
+# Not on a terminal, there are at most about this many lines.
 MOST_LINES = 200
 
 
 class CellProgress:
-    """How far a run is, and how long it may still take.
+    """How far a run has come, and how long it may still take.
 
     Args:
-        total: number of cells to compute. cost: of all of them. stream, clock: for tests.
-        later: the cost of what is computed after them; None if what that is depends on them.
+        total: number of cells to compute. cost: that of all of them. stream, clock: for tests.
+        later: the cost of what is computed after them; None if they decide what that is.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CellProgress:
             print(self.line(), file=self._stream, flush=True)
 
     def tick(self, running: int) -> None:
-        """Has the display show that time has passed."""
+        """Makes the display show that time has passed."""
         if self._live:
             self._rewrite(running)
 
@@ -67,10 +67,10 @@ class CellProgress:
             print(self._blank, end="", file=self._stream, flush=True)
 
     def line(self) -> str:
-        """How far the run is, in one line."""
+        """How far the run has come, in one line."""
         width = len(str(self.total))
         failed = f", {self.failed} failed" if self.failed else ""
-        # taking it that what is done was typical for its cost
+        # assumes that what is done was typical for its cost
         cost = self.cost - self.spent + self.later
         left = (self._clock() - self._started) * cost / self.spent if self.spent > 0 else None
         of = " of this round" if self.open_ended else ""

@@ -1,4 +1,4 @@
-"""Running cells: what the store lacks is computed, longest first, and kept at once."""
+"""Runs cells: those that the store lacks are computed, longest first, and stored at once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def run_cells(
     Cells with the same key are computed once.
 
     Args:
-        later: cells that are wanted next, None if that depends on these: for what is said of the time left.
-        earlier: how many more the study has already: for what is said after Ctrl-C.
+        later: cells that are needed next, None if these decide them: to estimate the time left.
+        earlier: how many further cells the study already has: for the message after Ctrl-C.
 
     Raises:
         ShardFinished: options.shard is set, and its part is computed. Interrupted: Ctrl-C.
@@ -68,10 +68,10 @@ def run_cells(
 
 
 def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> list[Mapping[str, Any]]:
-    """The payloads of cells none of which failed.
+    """The payloads of cells, none of which may have failed.
 
     Args:
-        store: where they lie.
+        store: where they are stored.
     """
     failed = [(record, record.failure) for record in records if record.failure is not None]
     if failed:
@@ -85,7 +85,7 @@ def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> l
 
 
 def _stored(store: CellStore, by_key: Mapping[str, Cell]) -> dict[str, StoredCell]:
-    """What the store holds of the cells; a damaged file counts as missing, and is named."""
+    """The stored ones of these cells; a damaged file counts as missing, and is reported."""
     stored = {}
     for key in by_key:
         try:
@@ -150,7 +150,7 @@ def _cells(count: int) -> str:
 
 
 def commit() -> str | None:
-    """The commit of the clone that runs, with "+changes" if files were edited since; None where it is installed."""
+    """The commit of the clone that runs, with "+changes" if files were edited since; None if it is installed."""
     clone = Path(__file__).parents[2]
-    # an installed package may lie below somebody else's repository
+    # an installed package may be inside somebody else's repository
     return commit_of(clone) if (clone / ".git").exists() else None

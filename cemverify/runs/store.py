@@ -1,11 +1,11 @@
 """A folder with one small file for each finished cell, named by the cell's key.
 
-    STORE/3f/3f9c….json          what was asked and what came of it; the same bytes whoever computes it, and whenever
+    STORE/3f/3f9c….json          the cell and its outcome; the same bytes whoever computes it, and whenever
     STORE/3f/3f9c….made_by       the side file: seconds, host, date, library versions
     STORE/aside/                 files being written; renamed into place when they are complete
 
 There are no locks. Two processes that compute the same cell write the same bytes, so the second rename changes
-nothing. A process that is killed leaves at most one file in aside/, which the next run on that machine removes. To
+nothing. A killed process leaves at most one file in aside/, which the next run on that machine removes. To
 merge two stores, copy one into the other.
 """
 
@@ -31,12 +31,12 @@ from cemverify.runs.plain import digest
 
 FORMAT = "cemverify.cell"
 
-# A file from another machine that has lain in aside/ for longer than this was left by a process that is gone.
+# After this time in aside/, a file from another machine is taken to be left by a killed process.
 STALE_SECONDS = 24 * 3600
 
 
 class CorruptCell(Exception):
-    """A file that is not what was written: truncated, edited, or of another format."""
+    """A file that differs from what was written: truncated, edited, or of another format."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Failure:
     """Why a cell has no payload."""
 
     cause: str  # one line
-    traceback: str = ""  # of the worker, may be empty
+    traceback: str = ""  # the worker's; may be empty
 
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A cell and what came of it: either a payload or a failure."""
+    """A cell and its outcome: either a payload or a failure."""
 
-    key: str  # of the cell
-    cell: Cell  # as it was asked, without cost and label
+    key: str  # the cell's
+    cell: Cell  # as it was specified, without cost and label
     payload: Mapping[str, Any] | None  # what its algorithm returned
     failure: Failure | None  # why it returned nothing
     made_by: Mapping[str, Any]  # the side file (label, seconds, host, created, versions ...); empty if it is lost
@@ -62,20 +62,20 @@ class CellStore:
     """A folder of cells, one file for each. Reading changes nothing in it.
 
     Args:
-        folder: need not exist before something is put.
+        folder: need not exist before the first cell is stored.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._aside = folder / "aside"
-        self._owner = f"{socket.gethostname()}+{os.getpid()}+"  # no host name has a plus
+        self._owner = f"{socket.gethostname()}+{os.getpid()}+"  # host names have no plus
 
     def require_writable(self) -> None:
-        """Makes the folder where it is missing, and refuses one in which no file can be made."""
+        """Creates the folder if it is missing, and refuses one in which no file can be created."""
         try:
             self._aside.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._aside):
-                pass  # it has no name that an interrupt could leave behind
+                pass  # it has no name, so an interrupt cannot leave it behind
         except OSError as error:
             raise UsageError(
                 f"the store {self.folder} cannot be written ({error.strerror or error}); "
@@ -83,21 +83,21 @@ class CellStore:
             ) from error
 
     def path(self, key: str) -> Path:
-        """Where a cell lies, or would lie."""
+        """Where a cell is or would be stored."""
         return self.path_in(self.folder, key)
 
     @staticmethod
     def path_in(folder: Path, key: str) -> Path:
-        """Where a cell lies in a store, without opening it."""
+        """Where a cell is stored in a folder, without opening a store."""
         return folder / key[:2] / f"{key}.json"
 
     def put(
         self, cell: Cell, outcome: Mapping[str, Any] | Failure, made_by: Mapping[str, Any] | None = None
     ) -> StoredCell:
-        """Stores what came of a cell. Once this has returned, the file survives a power cut.
+        """Stores the outcome of a cell. Once this returns, the file survives a power cut.
 
         Args:
-            outcome: the payload, or why there is none. made_by: what the side file says.
+            outcome: the payload, or why there is none. made_by: the side file's content.
         """
         content = content_of(cell, outcome)
         path = self.path(cell.key)
@@ -106,12 +106,12 @@ class CellStore:
             if not path.parent.exists():
                 path.parent.mkdir(exist_ok=True)
                 _sync(self.folder)
-            # the side file first: where a cell is, its side file is
+            # the side file first, so that every cell has one
             side = path.with_suffix(".made_by")
             self._replace(side, _written(made_by or {}), durable=False)
             try:
                 self._replace(path, _written(content), durable=True)
-            except BaseException:  # an interrupt, too, leaves no side file alone
+            except BaseException:  # even an interrupt leaves no side file without its cell
                 if not path.exists():
                     side.unlink(missing_ok=True)
                 raise
@@ -126,7 +126,7 @@ class CellStore:
         """The stored cell of that key; None if there is none.
 
         Raises:
-            CorruptCell: what lies there is not what was written.
+            CorruptCell: the file is not what was written.
         """
         path = self.path(key)
         try:
@@ -149,7 +149,7 @@ class CellStore:
         return record
 
     def sweep(self) -> None:
-        """Removes what killed processes left aside."""
+        """Removes what killed processes left in aside/."""
         host, now = f"{socket.gethostname()}+", time.time()
         for path in self._aside.iterdir() if self._aside.is_dir() else ():
             try:
@@ -157,13 +157,13 @@ class CellStore:
                 if (process.isdecimal() and not _alive(int(process))) or now - path.stat().st_mtime > STALE_SECONDS:
                     remove(path)
             except OSError:
-                continue  # renamed by its owner, or removed by somebody else, or not ours to remove
+                continue  # renamed by its owner, removed by somebody else, or not ours to remove
 
     def _made_by(self, path: Path) -> Mapping[str, Any]:
         try:
             made_by = json.loads(read_text(path.with_suffix(".made_by")))
         except (OSError, ValueError, RecursionError):
-            return {}  # no result depends on it
+            return {}  # no result depends on the side file
         return made_by if isinstance(made_by, dict) and isinstance(made_by.get("label", ""), str) else {}
 
     def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> StoredCell:
@@ -180,7 +180,7 @@ class CellStore:
             raise CorruptCell(f"{self.path(key)} lacks {error}") from error
 
     def _replace(self, path: Path, content: bytes, durable: bool) -> None:
-        """Writes aside, then renames; durable waits for the disk, for the content first and then for the name."""
+        """Writes aside, then renames; `durable` waits for the disk, first for the content, then for the name."""
         aside = self._aside / f"{self._owner}{uuid4().hex}"
         with replacing(path, aside=aside, durable=durable):
             aside.write_bytes(content)
@@ -189,7 +189,7 @@ class CellStore:
 
 
 def is_a_cell(content: Mapping[str, Any], outcome: Any) -> bool:
-    """Whether what stands in a file is of the types that a cell and its outcome have.
+    """Whether the content of a file has the types that a cell and its outcome have.
 
     Raises:
         KeyError: something is missing.
@@ -199,7 +199,7 @@ def is_a_cell(content: Mapping[str, Any], outcome: Any) -> bool:
 
 
 class _Payload(dict[str, Any]):
-    """A payload that names its file to whoever looks for something that it lacks."""
+    """A payload that names its file when a missing key is looked up."""
 
     def __init__(self, content: Mapping[str, Any], path: Path) -> None:
         super().__init__(content)
@@ -210,12 +210,12 @@ class _Payload(dict[str, Any]):
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
-    """The digest that the content of a cell's file is to claim."""
+    """The digest that a cell's file must state for this content."""
     return digest({name: value for name, value in content.items() if name != "digest"})
 
 
 def content_of(cell: Cell, outcome: Mapping[str, Any] | Failure) -> dict[str, Any]:
-    """What the file of a cell holds, with its digest."""
+    """The content of a cell's file, with its digest."""
     content: dict[str, Any] = {"format": FORMAT, **cell.identity}
     if isinstance(outcome, Failure):
         content |= {"status": "failed", "failure": asdict(outcome)}
@@ -230,7 +230,7 @@ def _written(content: Mapping[str, Any]) -> bytes:
 
 
 def _sync(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk, where a folder can be opened for that."""
+    """Waits until the names in a folder are on the disk, if the folder can be opened for that."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -241,12 +241,12 @@ def _sync(folder: Path) -> None:
 
 
 def _alive(process: int) -> bool:
-    if sys.platform == "win32":  # where to send a process signal 0 is to end it
+    if sys.platform == "win32":  # signal 0 would end a process there
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, and alive
+        pass  # it belongs to somebody else, and is alive
     return True

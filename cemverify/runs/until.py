@@ -1,4 +1,4 @@
-"""Ctrl-C by the clock: a run that is given so many minutes stops as if somebody had stopped it, and goes on later."""
+"""--until: after a number of minutes a run stops as it does at Ctrl-C, and can be resumed later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Alarm:
     def ring(self) -> None:
         """Interrupts the main thread."""
         self.rang = True
-        if hasattr(signal, "pthread_kill"):  # it wakes a thread that sleeps, too
+        if hasattr(signal, "pthread_kill"):  # this also wakes a thread that sleeps
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         else:
             _thread.interrupt_main()
@@ -29,13 +29,13 @@ class Alarm:
 
 @contextmanager
 def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
-    """Raises KeyboardInterrupt in the main thread after so many minutes, if the block lasts as long; None: never."""
+    """Raises KeyboardInterrupt in the main thread after so many minutes, if the block lasts so long; None: never."""
     alarm = Alarm()
     if minutes is None:
         yield alarm
         return
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # as in what a shell starts in the background
+    if before is signal.SIG_IGN:  # as in a process that a shell started in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(min(60 * minutes, threading.TIMEOUT_MAX), alarm.ring)
     timer.daemon = True

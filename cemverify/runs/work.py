@@ -1,4 +1,4 @@
-"""What a worker does with a cell: restore the specification, compute, and report what came of it and who made it."""
+"""What a worker does with a cell: restore the specification, compute, and report the outcome with its provenance."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator"
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """What came of a cell."""
+    """The outcome of a cell."""
 
     content: Mapping[str, Any] | Failure  # the payload, or why there is none
-    made_by: Mapping[str, Any]  # what the side file says
+    made_by: Mapping[str, Any]  # the side file's content
 
 
 def compute(cell: Cell) -> CellOutcome:
