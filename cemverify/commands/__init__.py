@@ -1,6 +1,6 @@
-"""The commands of the command line, one file each, called as the command is.
+"""The commands of the command line, one file each, with the command's name.
 
-A command is a module with `DESCRIPTION` and perhaps `EPILOG`, `add_arguments(parser)`, and `run(options)`, which
-returns the exit code. Nothing at the top of these files imports torch, so that `--help`, a complaint about an option
-and the completions of a shell come at once; `run` imports what it needs, under `slow_imports`.
+A command is a module with `DESCRIPTION`, optionally `EPILOG`, `add_arguments(parser)`, and `run(options)`, which
+returns the exit code. No such file imports torch at top level, so that `--help`, errors about options
+and a shell's completions are quick; `run` imports what it needs, under `slow_imports`.
 """

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cemverify.results.envelope import ResultError, Table
     from cemverify.results.provenance import Maker
 
-QUICK = 1.5  # seconds of asking, which with its start is a run of three
-_SUGGESTING = 60.0  # seconds that each process may try edits for
+QUICK = 1.5  # seconds of testing; with its start, the run takes three
+_SUGGESTING = 60.0  # seconds for which each process may try edits
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
@@ -139,16 +139,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.update_known and (options.first or options.within or options.watch):
         raise UsageError("--update-known lists every violation: leave out --first, --within, --quick and --watch")
     effort.refuse_unknown_properties(options)
-    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    sys.path.insert(0, os.getcwd())  # as `python -m` does; workers inherit it
     if options.watch:
-        # compiled files: one of a save in the same second, and as long, would be taken for it
+        # a compiled file would be used for a save within the same second that has the same length
         sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     nursery.get_ready(options.implementation)
-    effort.properties(options)  # refused before anything is started
+    effort.properties(options)  # refuses bad ones before anything is started
     search_effort = effort.of(options, reads_code=not options.black_box)
     _check_files(options)
     measured_against = gate.read_gate(options)
-    torch.set_num_threads(1)  # as in the workers, and as the result says
+    torch.set_num_threads(1)  # as in the workers, and as the result states
     configuration = {
         **effort.configuration(options, search_effort),
         "catalogue": options.catalogue,
@@ -156,13 +156,13 @@ def _run(options: argparse.Namespace) -> int:
     }
 
     def check(before: Sequence[str], ended: Callable[[], bool]) -> tuple[int, RunFinished] | None:
-        """The exit code and what was found; None if the run was to end."""
-        properties = effort.properties(options)  # since the last check a file of them may have been saved
+        """The exit code and the run; None if the run had to end."""
+        properties = effort.properties(options)  # a file of properties may have been saved since the last check
         maker = Maker.now(options.command, configuration, search_effort.seed, search_effort.device)
         records, started = list[Record](), time.monotonic()
         try:
             finished = _finished(options, properties, search_effort, measured_against, before, ended, records)
-        except KeyboardInterrupt:  # as it is being handled, nothing but another one is raised meanwhile
+        except KeyboardInterrupt:  # while this is handled, only another one can be raised
             if records and not (options.watch or options.update_known):
                 cut = interrupted(options.implementation, properties, records, time.monotonic() - started)
                 _tell(options, cut, measured_against, maker)
@@ -193,11 +193,11 @@ def _finished(
     ended: Callable[[], bool],
     records: list[Record],
 ) -> RunFinished | None:
-    """The run; None if it was to end.
+    """The run; None if it had to end.
 
     Args:
-        before: ids of properties that are asked before the others. ended: looked at after each event.
-        records: is given those that are finished.
+        before: ids of properties to test before the others. ended: called after each event.
+        records: collects those that are finished.
     """
     from cemverify.conformance.judging.ending import Ending, never
     from cemverify.conformance.judging.events import PropertyFinished, RunFinished
@@ -247,7 +247,7 @@ def _run_trained(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     sys.path.insert(0, os.getcwd())
     configuration = {
-        "properties": [],  # none is chosen
+        "properties": [],  # none can be chosen
         "checkpoint": str(options.checkpoint),
         "layer": options.layer,
         "tokens": None if options.tokens is None else str(options.tokens),
@@ -269,7 +269,7 @@ def _run_trained(options: argparse.Namespace) -> int:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Checks before the work that no file is overwritten that is read, or written already."""
+    """Checks, before the work, that no output file overwrites an input or another output."""
     from cemverify.conformance.counterexamples.files import check_apart
     from cemverify.conformance.properties import own_properties, select
     from cemverify.results.envelope import check_outputs
@@ -348,7 +348,7 @@ def _tell(
 
 @contextmanager
 def _kept(errors: list[ResultError]) -> Iterator[None]:
-    """Keeps the sentence about a file that cannot be written for the end: the verdict is printed all the same."""
+    """Keeps the error about a file that cannot be written for the end: the verdict is printed first."""
     from cemverify.results.envelope import ResultError
 
     try:

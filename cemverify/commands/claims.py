@@ -1,4 +1,4 @@
-"""`cemverify claims`: what the paper states, and what is true."""
+"""`cemverify claims`: the paper's statements, and whether they are true."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify claims`: 0 if every verdict is decided, 1 if some statement is left undecided.
+    """`cemverify claims`: 0 if every verdict is decided, 1 if some statement is undecided.
 
     Raises:
         ValueError: there is no such claim.
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judged(chosen: Sequence[Claim], workers: int) -> Iterator[JudgedClaim]:
-    """The claims judged, in their order, by copies of this process, which have everything imported.
+    """The claims judged, in order, by copies of this process, which have everything imported.
 
     Only Linux copies a process, and only one without other threads can be copied.
     """
@@ -102,7 +102,7 @@ def _judged(chosen: Sequence[Claim], workers: int) -> Iterator[JudgedClaim]:
             raise UsageError("a worker process died, probably because memory ran out; try --workers 1") from None
 
 
-# What copies of this process find in it: claims hold functions that no other process could be sent.
+# Copies of this process find this in it: claims hold functions that cannot be sent to other processes.
 _CHOSEN: list[Claim] = []
 
 

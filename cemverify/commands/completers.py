@@ -1,9 +1,9 @@
-"""What a shell completes, by argcomplete: commands and options from the parsers, and the words below.
+"""Completions for a shell, by argcomplete: commands and options from the parsers, and the words below.
 
     cemverify check ./my<TAB>          modules here, what they define, and installed implementations
     cemverify list grad<TAB>           gradient/, then gradient/attention/, then gradient/attention/plain
 
-It answers without torch, in about a tenth of a second: the ids of properties stand in a file.
+It answers without torch, in about a tenth of a second: the ids of properties are read from a file.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ Completer = Callable[..., Iterable[str]]
 
 
 def complete_with(action: argparse.Action, completer: Completer) -> None:
-    """Has the values of an option completed by a function of `prefix`."""
+    """Completes an option's values with a function of `prefix`."""
     action.completer = completer  # type: ignore[attr-defined]
 
 
 def property_ids(prefix: str, **_: object) -> list[str]:
-    """Ids that begin so, one level at a time, as a shell completes folders."""
+    """Ids with that beginning, one level at a time, as a shell completes folders."""
     ids: dict[str, None] = {}
     for id_ in (property_.id for property_ in listed() if property_.id.startswith(prefix)):
         slash = id_.find("/", len(prefix))
         ids[id_ if slash < 0 else id_[: slash + 1]] = None
     if len(ids) == 1 and (only := next(iter(ids))).endswith("/"):
-        return property_ids(only)  # there is one way to go on: go on
+        return property_ids(only)  # the only continuation: continue with it
     return list(ids)
 
 
 def versions(**_: object) -> list[str]:
-    """The versions of the catalogue, as the shell offers them behind an option."""
+    """The versions of the catalogue, to offer after an option."""
     return list(catalogue.versions())
 
 
 def devices(**_: object) -> list[str]:
-    """Kinds of devices; which there are, torch would have to say."""
+    """Kinds of devices; only torch could say which exist."""
     return ["cpu", "cuda"]
 
 
 def implementations(prefix: str, **_: object) -> list[str]:
-    """Installed implementations and modules of this folder; after the colon, what the module defines."""
+    """Installed implementations and modules of this folder; after the colon, the names that the module defines."""
     module, colon, _rest = prefix.partition(":")
     if colon:
         return [f"{module}:{name}" for name in _defined(Path(*module.split(".")).with_suffix(".py"))]
@@ -58,7 +58,7 @@ def implementations(prefix: str, **_: object) -> list[str]:
 
 
 def _defined(path: Path) -> Iterator[str]:
-    """The names that a file defines at its top, read without running it."""
+    """The names that a file defines at top level, read without running it."""
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError):
@@ -72,7 +72,7 @@ def _defined(path: Path) -> Iterator[str]:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answers a shell that asks for completions, and ends the process; does nothing if none asks."""
+    """Answers a shell that asks for completions, and ends the process; does nothing otherwise."""
     import argcomplete
     from argcomplete.completers import FilesCompleter, SuppressCompleter
 

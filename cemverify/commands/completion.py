@@ -1,4 +1,4 @@
-"""`cemverify completion`: the shell code of the Tab key."""
+"""`cemverify completion`: the shell code for completion with Tab."""
 
 from __future__ import annotations
 

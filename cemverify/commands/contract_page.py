@@ -1,4 +1,4 @@
-"""The contract as one Markdown page: `contract.md` beside this file, with the tables that stand in the code."""
+"""The contract as one Markdown page: `contract.md` beside this file, with the tables from the code."""
 
 from __future__ import annotations
 

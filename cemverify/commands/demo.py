@@ -1,4 +1,4 @@
-"""`cemverify demo`: a layer with a mistake, what the verifier says, and the layer fixed."""
+"""`cemverify demo`: a layer with a mistake, what the verifier says about it, and the layer fixed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(_options: argparse.Namespace) -> int:
 
 
 def _judge(subject: Implementation, name: str) -> RunFinished:
-    """Judges one of the layers in this process: they are known to come back."""
+    """Judges one of the layers in this process: they are known to return."""
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.events import RunFinished
     from cemverify.conformance.judging.run import run as run_here

@@ -1,4 +1,4 @@
-"""What is asked of an implementation, and how hard: the options that `check` and `repair` share."""
+"""What to ask of an implementation, and how much: the options that `check` and `repair` share."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_unknown_properties(options: argparse.Namespace) -> None:
-    """Refuses ids that match nothing before anything is started, unless files may state them."""
+    """Refuses ids that match nothing before anything is started, unless given files may state them."""
     from cemverify.conformance.properties import select
 
     for row in retired_by(options.properties, (property_.id for property_ in listed())):
@@ -103,14 +103,14 @@ def refuse_unknown_properties(options: argparse.Namespace) -> None:
 
 
 def properties(options: argparse.Namespace) -> tuple[Property, ...]:
-    """The properties that the options choose, those of one's own among them."""
+    """The properties that the options choose, including the user's own."""
     from cemverify.conformance.properties import own_properties, select
 
     return select(options.properties, own_properties(options.properties_from))
 
 
 def note_own_dtypes(options: argparse.Namespace, properties: Sequence[Property], records: Sequence[Record]) -> None:
-    """Says how many of the properties that were asked --dtype does not concern."""
+    """Says how many of the tested properties --dtype does not affect."""
     asked = {record.id for record in records if record.examples}
     own = [p for p in properties if p.id in asked and p.dtype is not None]
     if options.dtype != "float64" and own:
@@ -123,10 +123,10 @@ def of(options: argparse.Namespace, *, reads_code: bool = False) -> Effort:
     """The effort that the options ask for.
 
     Args:
-        reads_code: whether the implementation's own code is read.
+        reads_code: whether to read the implementation's own code.
 
     Raises:
-        ValueError: the device is not there, or memory cannot be limited so.
+        ValueError: the device does not exist, or memory cannot be limited to that.
     """
     import torch
 

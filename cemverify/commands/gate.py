@@ -1,4 +1,4 @@
-"""What `cemverify check` compares a run with besides the properties: known violations and a baseline."""
+"""What `cemverify check` compares a run with, besides testing it: known violations and a baseline."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
     """The gate that the options name.
 
     Raises:
-        ValueError: options that do not go together, a bad file, or a baseline that does not compare.
+        ValueError: options that do not go together, a bad file, or a baseline from other conditions.
     """
     from cemverify.conformance.gate import known_violations
     from cemverify.conformance.gate.baselines import Conditions, check_comparable, read_baseline

@@ -1,4 +1,4 @@
-"""`cemverify init`: the first files for testing one's own layer."""
+"""`cemverify init`: the first files for testing a layer."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _write(layout: FilesPlan) -> None:
 
 
 def _check(target: str, folder: Path) -> int:
-    """Checks the adapter as `cemverify check` does, and prints less of it."""
+    """Checks the adapter as `cemverify check` does, and prints less."""
     with slow_imports():
         from cemverify.conformance.judging.effort import Effort
         from cemverify.conformance.judging.events import RunFinished

@@ -1,7 +1,7 @@
 """`cemverify list`: the properties, explained, and the features that they need.
 
-Its tables come without torch, which takes seconds to import. Whatever needs it is imported where it is used: what is
-said of one property in full, the contract, and the result file.
+Its tables need no torch, which takes seconds to import. The parts that need torch import it themselves: the
+full description of one property, the contract, and the result file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cemverify.results.envelope import Table, check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import fitted, grid
 
-_FOR_SOURCES = 120  # columns from which on there is room for them
+_FOR_SOURCES = 120  # columns from which there is room for them
 
 DESCRIPTION = """\
 Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
@@ -136,7 +136,7 @@ def _table(properties: Sequence[Listed]) -> Table:
 
 
 def _families(properties: Sequence[Listed], width: int | None) -> None:
-    """One row for each family: how many properties it has, of what, and one of them as an example."""
+    """One row per family: how many properties it has, of what, and one of them as an example."""
     families: dict[str, list[Listed]] = {}
     for p in properties:
         families.setdefault(p.id.partition("/")[0], []).append(p)
@@ -147,7 +147,7 @@ def _families(properties: Sequence[Listed], width: int | None) -> None:
     columns = ("family", "properties", "of", "for example")
     if width is None:
         show(grid(Table("", columns, rows), "terminal"))
-    else:  # a narrow terminal has one screen, without room for the examples
+    else:  # a narrow terminal has one screen, with no room for the examples
         count = len(columns) - (width < _FOR_SOURCES)
         show(fitted(Table("", columns[:count], [row[:count] for row in rows]), width))
     words = (

@@ -1,4 +1,4 @@
-"""`cemverify power`: what a verdict that holds is worth."""
+"""`cemverify power`: what it is worth that properties hold."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     """`cemverify power`.
 
     Raises:
-        Interrupted: Ctrl-C; the message says how to go on.
+        Interrupted: Ctrl-C; the message says how to resume.
     """
     if options.implementation is not None:
         options.implementation = naming.settled(options.implementation)
@@ -105,8 +105,8 @@ def run(options: argparse.Namespace) -> int:
     sources = [] if options.implementation is None else naming.files(options.implementation)
     check_outputs(options.json, options.markdown, stores=[options.store], read=sources)
     where = run_options(options)
-    torch.set_num_threads(1)  # as in the workers, and as the result says
-    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    torch.set_num_threads(1)  # as in the workers, and as the result states
+    sys.path.insert(0, os.getcwd())  # as `python -m` does; workers inherit it
     correct = _correct(options.implementation, options.bank)
     plan = PowerPlan(
         options.seeds,
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _correct(implementation: str | None, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Whom nothing may call wrong: the given one, or those of the bank that are asked for and installed here."""
+    """Implementations that nothing may call wrong: the given one, or those of the bank chosen and installed here."""
     from cemverify.power.bank import BANK, unavailable
 
     if implementation is not None:

@@ -18,15 +18,15 @@ from cemverify.console.streams import READABLE, wrapped
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.processes.cores import on_one_thread
 
-_MUTANTS = 3  # that are tested to show a violation, at most
-_LABEL = 12  # columns of the words on the left
+_MUTANTS = 3  # tried, at most, to show a violation
+_LABEL = 12  # width of the labels on the left
 
 
 def explanation(property_: Property, width: int | None) -> str:
     """What it claims, why, and how it is tested.
 
     Args:
-        width: columns of the terminal; None if there is none.
+        width: columns of the terminal; None if there is no terminal.
     """
     killed = killers(property_)
     needs = [f"{name}: {FEATURES[name]}" if name in FEATURES else name for name in sorted(property_.needs)]
@@ -56,7 +56,7 @@ def explanation(property_: Property, width: int | None) -> str:
 
 
 def violation(property_: Property, width: int | None) -> str:
-    """What a run says of the first mutant that the property kills here: run now, so it is what a run would say."""
+    """A run's report on the first mutant that the property kills here, made by running it."""
     with on_one_thread():
         reason = "it has no mutant"
         for mutant in killers(property_)[:_MUTANTS]:
@@ -75,7 +75,7 @@ def violation(property_: Property, width: int | None) -> str:
 
 
 def described(listed: Listed) -> dict[str, object]:
-    """What is said of a property in a result file, where no violation is shown."""
+    """The entry of a property in a result file, without a violation."""
     return {
         **{name: getattr(listed, name) for name in ("id", "claim", "source", "needs", "asked_up_to")},
         "introduced": listed.since,
@@ -94,7 +94,7 @@ def killers(property_: Property) -> Sequence[Mutant]:
 def _row(label: str, text: str, width: int | None) -> str:
     indent = " " * _LABEL if width is None or width >= 60 else "  "
     columns = READABLE if width is None else min(width, READABLE)
-    if len(indent) < _LABEL:  # a narrow terminal: the label above the text
+    if len(indent) < _LABEL:  # on a narrow terminal, the label is above the text
         return "\n".join(filter(None, [label, fill(text, columns, initial_indent=indent, subsequent_indent=indent)]))
     return fill(f"{label:<{_LABEL}}{text}", columns, subsequent_indent=indent, drop_whitespace=True)
 

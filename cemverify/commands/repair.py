@@ -79,12 +79,12 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.results.provenance import Maker
 
     effort.refuse_unknown_properties(options)
-    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    sys.path.insert(0, os.getcwd())  # as `python -m` does; workers inherit it
     nursery.get_ready(options.implementation)
     properties = effort.properties(options)
     search_effort = effort.of(options, reads_code=True)
     check_outputs(options.json, read=naming.files(options.implementation))
-    torch.set_num_threads(1)  # as in the workers, and as the result says
+    torch.set_num_threads(1)  # as in the workers, and as the result states
     configuration = {**effort.configuration(options, search_effort), "search": options.search}
     maker = Maker.now(options.command, configuration, search_effort.seed, search_effort.device)
     finished: RunFinished | None = None
@@ -119,10 +119,10 @@ def searched(
     effort: Effort,
     seconds: float,
 ) -> RepairOutcome:
-    """The edits that mend the violations of a run, looked for with progress on stderr.
+    """The edits that mend the violations of a run; the search shows progress on stderr.
 
     Args:
-        effort: the effort of the run. seconds: that each process may try edits for.
+        effort: the run's. seconds: for which each process may try edits.
     """
     from cemverify.repair.search import search
 
@@ -146,7 +146,7 @@ _DOING = {
 
 
 def _chosen(outcome: RepairOutcome, number: int) -> Repair:
-    """The edit to write."""
+    """The edit to write to the files."""
     whole = [repair for repair in outcome.repairs if repair.mends]
     if not whole:
         raise UsageError("nothing was written: no edit makes all properties hold")

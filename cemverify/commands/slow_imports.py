@@ -1,4 +1,4 @@
-"""What a command imports when it runs, because it takes more than a second: torch, Hypothesis and the verifier."""
+"""What a command imports when it runs, since it takes more than a second: torch, Hypothesis and the verifier."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from cemverify.processes.cores import one_thread
 
 @contextmanager
 def slow_imports() -> Iterator[None]:
-    """Imports without the garbage collector, and on one thread: NumPy's other threads would stand in a fork's way."""
+    """Imports without the garbage collector, and on one thread: NumPy's other threads would prevent a fork."""
     with importing(), one_thread():
         yield

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.trained.checkpoint import Weights
     from cemverify.conformance.trained.records import TrainedFindings
 
-SEQUENCES, LENGTH = 4, 64  # of random tokens
+SEQUENCES, LENGTH = 4, 64  # for random tokens
 
 
 DESCRIPTION = """\
@@ -27,7 +27,7 @@ its trained weights, on what the model feeds it. The model runs in this process:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of trained weights."""
+    """The options for trained weights."""
     group = parser.add_argument_group("trained weights", DESCRIPTION)
     group.add_argument(
         "--checkpoint", type=path, metavar="FILE", help="judge a layer with these weights, a .safetensors file"
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_for(options: argparse.Namespace) -> bool:
-    """Whether a trained layer is to be judged."""
+    """Whether to judge a trained layer."""
     if options.checkpoint is None:
         for name in ("layer", "tokens"):
             if getattr(options, name) is not None:
@@ -88,12 +88,12 @@ def judge(options: argparse.Namespace) -> tuple[TrainedFindings, Weights]:
 
 
 def _command(options: argparse.Namespace, effort: Sequence[str]) -> str:
-    """The command that judges the same layer again, which has no choice of properties."""
+    """The command that repeats this judging, for which properties cannot be chosen."""
     tokens = [] if options.tokens is None else ["--tokens", str(options.tokens)]
     trained = ["--checkpoint", str(options.checkpoint), "--layer", options.layer, *tokens]
     return shlex.join(["cemverify", "check", options.implementation, *trained, *effort])
 
 
 def named(options: argparse.Namespace) -> str:
-    """What the run is called in results and in files of known violations."""
+    """The name of the run in results and in files of known violations."""
     return f"{options.implementation} {options.layer}"

@@ -24,17 +24,17 @@ Check = Callable[[Sequence[str], Callable[[], bool]], "tuple[int, RunFinished] |
 
 
 def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:
-    """Checks, waits for a save, and checks again, until a signal ends it. A save during a check begins it anew.
+    """Checks, waits for a save, and checks again, until a signal ends it. A save during a check restarts it.
 
     Args:
-        implementation: its name. stated_in: modules of properties of one's own, which are imported anew after a save.
+        implementation: its name. stated_in: modules of the user's own properties, imported again after a save.
         check: takes the ids to ask first, and a function that says whether to stop early; returns None if it did.
     """
     from cemverify.conformance.properties.own import forget_properties
 
     before: list[str] = []
     finished: RunFinished | None = None
-    lies: dict[str, list[Path]] = {}  # where each module was found last
+    lies: dict[str, list[Path]] = {}  # where each module was last found
     while True:
         for module in (naming.parts(implementation)[0], *stated_in):
             with suppress(LoadError):  # an editor is replacing it
@@ -43,7 +43,7 @@ def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:
         seen = look(files)
         try:
             result = check(before, partial(_is_saved, files, seen))
-        except (LoadError, UsageError, ValueError) as error:  # a save may mend it
+        except (LoadError, UsageError, ValueError) as error:  # a save may fix it
             if isinstance(error, ValueError) and not is_our_sentence(error):
                 raise
             say(str(error))
@@ -67,14 +67,14 @@ def _is_saved(files: Sequence[Path], seen: Seen) -> bool:
 
 
 def _files(lies: Mapping[str, Sequence[Path]], finished: RunFinished | None) -> list[Path]:
-    """What to look at: the modules' files or packages, and the other files that the last run reached."""
+    """The files to watch: the modules' files or packages, and other files that the last run reached."""
     named = [path for paths in lies.values() for path in paths]
     reached = [] if finished is None or finished.reach is None else finished.reach.files
     return [*named, *(Path(file.file.path) for file in reached)]
 
 
 def _first(finished: RunFinished | None, saved: Sequence[Path]) -> list[str]:
-    """Ids of what was violated in the last run, and of what reached the lines that have changed since."""
+    """Ids of properties that were violated in the last run, and of those that reach lines changed since."""
     from cemverify.conformance.source.reach.changes import reaching
 
     if finished is None:

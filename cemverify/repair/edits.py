@@ -1,7 +1,7 @@
-"""Single edits of a module's text: one name, operator, constant, factor, argument or line, and all else left alone.
+"""Single edits of a module's text: one name, operator, constant, factor, argument or line; everything else stays.
 
-These are the mistakes that one makes while copying a formula, backwards. An edit replaces a few characters of the
-text, so the layout and the comments of the author stay. Edits that a mistake needs often come first (`KINDS`).
+These undo the mistakes that are made in copying a formula. An edit replaces a few characters of the text, so the
+author's layout and comments stay. Edits that often fix a mistake come first (`KINDS`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from types import UnionType
 
 from cemverify.conformance.source.reading.own import source_lines
 
-# The kinds of edits, the likely ones first.
+# The kinds of edits, the likeliest first.
 KINDS = (
     "limit", "name", "key", "attribute", "operator", "letter", "constant", "sign", "grouping", "argument", "function",
     "transpose", "layout", "factor", "operation", "condition", "line", "term",
 )  # fmt: skip
 
-# Functions that are taken for one another.
+# Functions that are mistaken for one another.
 _FAMILIES = (
     {"sin", "cos"},
     {"max", "min", "sum", "mean", "amax", "amin"},
@@ -52,11 +52,11 @@ _SWAPS: Mapping[type[ast.operator], Sequence[str]] = {
 }
 _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _TRANSPOSED = (".T", ".mT")
-_MOST_AXES = 4  # of an array whose axes are ordered otherwise
+_MOST_AXES = 4  # most axes of an array whose axes are reordered
 _LARGE = 100  # a number from which one may stand for infinity, and its inverse for zero
-_MOST_OPERANDS = 7  # of an expression that is grouped otherwise
-_MOST_NAMES = 24  # names that may stand in place of another
-_REACH = 3  # lines before and after a loop that may belong into it
+_MOST_OPERANDS = 7  # most operands of an expression that is regrouped
+_MOST_NAMES = 24  # most names that may replace another
+_REACH = 3  # lines before and after a loop that may belong in it
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Edit:
     # before, after: the characters that it replaces, and what replaces them
     before: str
     after: str
-    # which bytes of the text, from and to, become which characters; in their order
+    # (from, to, text): which bytes of the text become which characters; in their order
     changes: tuple[tuple[int, int, str], ...] = field(repr=False)
 
     def applied(self, text: str) -> str:
         """The module's text with the edit.
 
         Args:
-            text: the one that the edit is of.
+            text: the text that the edit was made for.
         """
         encoded, pieces, at = text.encode(), [], 0
         for a, b, new in self.changes:
@@ -86,21 +86,21 @@ class Edit:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words that an edit may use although the module does not."""
+    """Words that an edit may use even if the module does not."""
 
     keys: Collection[str] = ()  # of mappings, such as the names of weights
-    # by the name of the object that has them: {"config": ("steps", "temperature")}
+    # by the name of their object: {"config": ("steps", "temperature")}
     attributes: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def edits(text: str, vocabulary: Vocabulary | None = None, lines: Collection[int] | None = None) -> list[Edit]:
-    """Every single edit of a module's functions, the likely ones first; no two make the same changes.
+    """Every single edit of a module's functions, the likeliest first; no two make the same changes.
 
-    Declarations (calls of `implementation` or `energy_layer`), imports, annotations, docstrings and what is raised
+    Declarations (calls of `implementation` or `energy_layer`), imports, annotations, docstrings and raised exceptions
     are left alone.
 
     Args:
-        lines: numbers of the lines, from 1, of which an edited statement must touch one; all lines if None.
+        lines: line numbers, from 1; an edited statement must include one of them. All lines if None.
 
     Raises:
         SyntaxError: the text is not Python of this version.
@@ -115,11 +115,11 @@ def edits(text: str, vocabulary: Vocabulary | None = None, lines: Collection[int
 
 @dataclass(frozen=True)
 class _Place:
-    """An expression with all that is around it."""
+    """An expression and what surrounds it."""
 
     node: ast.expr
     parent: ast.AST  # the node that it is a part of
-    statement: ast.stmt  # the one that it is in
+    statement: ast.stmt  # the statement that it is in
     function: ast.AST  # the innermost one
 
 
@@ -140,7 +140,7 @@ class _Module:
     # --- text ---------------------------------------------------------------------------------------------
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """The bytes of a node: from, to."""
+        """The bytes of a node: start, end."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
@@ -151,7 +151,7 @@ class _Module:
         return self.encoded[a:b].decode()
 
     def edit(self, kind: str, *changes: tuple[int, int, str]) -> Edit:
-        """The edit that replaces the bytes from a to b by a text, for each change."""
+        """The edit that replaces, for each change (a, b, text), the bytes from a to b by the text."""
         changes = tuple(sorted(changes))
         start, end = changes[0][0], changes[-1][1]
         after, at = [], start
@@ -187,7 +187,7 @@ class _Module:
                 yield place
 
     def place(self, node: ast.expr) -> _Place | None:
-        """Where an expression stands; None if it is not in a function's statements or is to be left alone."""
+        """The place of an expression; None if it is not in a function's statements or must be left alone."""
         statement: ast.stmt | None = None
         function: ast.AST | None = None
         around: ast.AST = node
@@ -205,7 +205,7 @@ class _Module:
         return None
 
     def constants(self) -> Iterator[_Place]:
-        """Numbers that are defaults of functions, or values that a module or a class gives a name to."""
+        """Numbers that are defaults of functions, or values that a module or a class names."""
         for node in ast.walk(self.tree):
             match node:
                 case ast.FunctionDef(args=arguments):
@@ -232,26 +232,26 @@ class _Module:
     # --- words --------------------------------------------------------------------------------------------
 
     def around(self, node: ast.AST | None) -> Iterator[ast.AST]:
-        """A node, and all that it is inside of, from there outwards."""
+        """A node, then everything that contains it, from the inside outwards."""
         while node is not None:
             yield node
             node = self.inside.get(node)
 
     def names(self, function: ast.AST) -> list[str]:
-        """The variables that an expression in a function can use: its own, those around it, the module's."""
+        """The variables that an expression in a function can use: its own, enclosing functions', the module's."""
         scopes = (
             each for each in self.around(function) if isinstance(each, ast.FunctionDef | ast.Lambda | ast.Module)
         )
         return list(dict.fromkeys(name for scope in scopes for name in _bound(scope)))
 
     def receivers(self, function: ast.AST) -> list[str]:
-        """What methods around an expression call the object that they are of: self."""
+        """The names that methods around an expression use for their object: self."""
         functions = (each for each in self.around(function) if isinstance(each, ast.FunctionDef))
         methods = (each for each in functions if isinstance(self.inside.get(each), ast.ClassDef))
         return [argument.arg for method in methods for argument in method.args.args[:1]]
 
     def unbound(self, function: ast.AST, bound: Collection[str]) -> list[str]:
-        """The names that a function reads and that nothing around it binds."""
+        """The names that a function reads although nothing around it binds them."""
         read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         bound_names = {*bound, *self.functions, *self.imported}
         return sorted(name for name in read - bound_names if not hasattr(builtins, name))
@@ -277,27 +277,27 @@ class _Module:
 
     @cached_property
     def numbers(self) -> list[str]:
-        """The names that the module gives to numbers."""
+        """The module's names for numbers."""
         named = [s for s in self.tree.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)]
         numbers = [s for s in named if type(getattr(s.value, "value", None)) in (int, float)]
         return [target.id for s in numbers for target in s.targets if isinstance(target, ast.Name)]
 
     @cached_property
     def keys(self) -> list[str]:
-        """The words by which mappings are read."""
+        """The keys with which mappings are read."""
         slices = (node.slice for node in ast.walk(self.tree) if isinstance(node, ast.Subscript))
         used = {index.value for index in slices if isinstance(index, ast.Constant) and isinstance(index.value, str)}
         return sorted(used | set(self.vocabulary.keys))
 
     @cached_property
     def attributes(self) -> Mapping[str, list[str]]:
-        """The attributes that are read of each named object."""
+        """The attributes that are read from each named object."""
         attributes = {name: set(words) for name, words in self.vocabulary.attributes.items()}
         return self._attributes(attributes, called=False)
 
     @cached_property
     def methods(self) -> Mapping[str, list[str]]:
-        """The attributes that are called of each named object, such as the layers of a module."""
+        """The attributes that are called on each named object, such as the layers of a module."""
         return self._attributes({}, called=True)
 
     def _attributes(self, names: dict[str, set[str]], *, called: bool) -> dict[str, list[str]]:
@@ -314,7 +314,7 @@ _NOWHERE = ast.parse("lambda: 0", mode="eval").body
 
 
 def _left_alone(node: ast.AST, parent: ast.AST) -> bool:
-    """Whether nothing in a node is to be edited."""
+    """Whether nothing in a node may be edited."""
     match parent:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
             return True
@@ -334,7 +334,7 @@ def _reaches(function: ast.FunctionDef, lines: Collection[int]) -> bool:
 
 
 def _touches(statement: ast.stmt, lines: Collection[int]) -> bool:
-    """Whether a statement, without the block below it, has one of the lines."""
+    """Whether a statement, without the block below it, includes one of the lines."""
     inner = getattr(statement, "body", None)
     last = inner[0].lineno - 1 if isinstance(inner, list) and inner else statement.end_lineno or statement.lineno
     return any(line in lines for line in range(statement.lineno, max(last, statement.lineno) + 1))
@@ -363,13 +363,13 @@ def _bound(scope: ast.FunctionDef | ast.Lambda | ast.Module) -> Iterator[str]:
 
 
 def _names(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Another variable in its place; of a function that is called, another function of the module."""
+    """Another variable in its place; for a called function, another function of the module."""
     node, parent = place.node, place.parent
     if not isinstance(node, ast.Name) or node.id in module.imported or hasattr(builtins, node.id):
         return
     called = isinstance(parent, ast.Call) and parent.func is node
     usable = module.functions if called else module.names(place.function)
-    if isinstance(node.ctx, ast.Store):  # perhaps to a name that is read later, and that nothing binds
+    if isinstance(node.ctx, ast.Store):  # perhaps to a name that is read later but bound nowhere
         unused = ["_"] if isinstance(parent, ast.For | ast.comprehension) else []
         usable = [*module.unbound(place.function, usable), *unused, *usable]
     elif isinstance(parent, ast.Attribute):
@@ -394,7 +394,7 @@ def _keys(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Another attribute of the same object; `.data`, which ties no gradient; the least number for minus infinity."""
+    """Another attribute of that object; no `.data`, which ties no gradient; minus infinity, not the least number."""
     node = place.node
     match node:
         case ast.Attribute(value, "data"):
@@ -413,7 +413,7 @@ def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _untied(node: ast.expr) -> ast.expr | None:
-    """What an expression is a copy of that no gradient reaches; None if it is no such copy."""
+    """The original of an expression that is a copy without a gradient; None if it is no such copy."""
     match node:
         case ast.Attribute(value, "data") | ast.Call(func=ast.Attribute(value, "detach" | "clone"), args=[]):
             return value
@@ -446,21 +446,21 @@ _SIGN_OF = {**_ARITHMETIC, ast.FloorDiv: "//", ast.Mod: "%"}
 
 
 def _between(module: _Module, left: ast.expr, right: ast.expr, word: str) -> tuple[int, int] | None:
-    """Where an operator stands between its sides; parentheses and comments may stand there too."""
+    """Where an operator stands between its sides; parentheses and comments may be there too."""
     a, b = module.span(left)[1], module.span(right)[0]
     at = module.encoded[a:b].find(word.encode()) if word else -1
     return None if at < 0 else (a + at, a + at + len(word.encode()))
 
 
 def _exchanged(module: _Module, kind: str, first: ast.expr, second: ast.expr) -> Edit:
-    """Two expressions in each other's place."""
+    """Two expressions exchanged."""
     return module.edit(
         kind, (*module.span(first), module.source(second)), (*module.span(second), module.source(first))
     )
 
 
 def _letters(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Letters of an einsum: one replaced, or two of a term exchanged."""
+    """Letters of an einsum: one replaced, or two in a term exchanged."""
     node = place.node
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "->" in node.value):
         return
@@ -508,13 +508,13 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
         yield module.put("limit", whole, "0.0")
     for other in dict.fromkeys(values):
         if other != signed:
-            # a sign in front of an operand would belong to more than it
+            # a sign before an operand would otherwise apply to more than that operand
             binds = other < 0 and isinstance(module.inside.get(whole), ast.BinOp | ast.UnaryOp)
             yield module.put("constant", whole, f"({other!r})" if binds else repr(other))
 
 
 def _signs(module: _Module, place: _Place) -> Iterator[Edit]:
-    """A sign too many or too few, of a number or a sum's term, of what is returned or assigned."""
+    """A sign too many or too few: of a number, a term of a sum, or a returned or assigned value."""
     node = place.node
     match node:
         case ast.UnaryOp(ast.USub() | ast.Not(), operand):
@@ -526,7 +526,7 @@ def _signs(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _is_value(place: _Place) -> bool:
-    """Whether an expression is a value of its own: assigned, returned, a factor, a term, an argument."""
+    """Whether an expression is a value by itself: assigned, returned, a factor, a term, an argument."""
     node, parent = place.node, place.parent
     if isinstance(node, ast.Constant | ast.Starred | ast.Tuple | ast.List | ast.Slice | ast.keyword):
         return False
@@ -569,14 +569,14 @@ def _arguments(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _unpacked(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Two of the names to which a tuple is unpacked, or two of its values, exchanged."""
+    """Two names to which a tuple is unpacked, or two of its values, exchanged."""
     if isinstance(place.node, ast.Tuple) and isinstance(place.parent, ast.Assign | ast.For | ast.comprehension):
         for first, second in combinations(place.node.elts, 2):
             yield _exchanged(module, "argument", first, second)
 
 
 def _grouped(module: _Module, place: _Place) -> Iterator[Edit]:
-    """An expression with its parentheses elsewhere: a - b / c for (a - b) / c."""
+    """An expression with different parentheses: a - b / c for (a - b) / c."""
     leaves, signs, operators = _taken_apart(place.node)
     whole = not _is_grouped(place.parent) or len(_taken_apart(place.parent)[0]) > _MOST_OPERANDS  # type: ignore[arg-type]
     if not (whole and 1 < len(leaves) <= _MOST_OPERANDS):
@@ -596,7 +596,7 @@ def _is_grouped(node: ast.AST) -> bool:
 
 
 def _taken_apart(node: ast.expr) -> tuple[list[ast.expr], list[bool], list[ast.operator]]:
-    """The operands of an expression, which of them a minus stands before, and the operators between them."""
+    """The operands of an expression, whether each follows a minus, and the operators between them."""
     if isinstance(node, ast.UnaryOp) and _is_grouped(node):
         leaves, signs, operators = _taken_apart(node.operand)
         return leaves, [not signs[0], *signs[1:]], operators
@@ -609,7 +609,7 @@ def _taken_apart(node: ast.expr) -> tuple[list[ast.expr], list[bool], list[ast.o
 def _groupings(
     signs: list[bool], operators: list[ast.operator], first: int, last: int, *, negative: bool
 ) -> Iterator[ast.expr]:
-    """Every way to group the operands from first to last; of those that are equal by associativity, one."""
+    """Every way to group the operands from first to last; only one of those that are equal by associativity."""
     if negative:
         inner = _groupings(signs, operators, first, last, negative=False)
         yield from (ast.UnaryOp(ast.USub(), each) for each in inner)
@@ -636,7 +636,7 @@ def _names_a_module(module: _Module, node: ast.expr) -> bool:
 
 
 def _functions(module: _Module, place: _Place) -> Iterator[Edit]:
-    """A function that is taken for another, and the offset of a mask that was left out."""
+    """A function often mistaken for this one, and the offset of a mask that was left out."""
     node = place.node
     if not isinstance(node, ast.Call):
         return
@@ -652,7 +652,7 @@ def _functions(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _transposes(module: _Module, place: _Place) -> Iterator[Edit]:
-    """A transpose too many or too few, and the sides of a matrix product exchanged."""
+    """A transpose too many or too few, or the sides of a matrix product exchanged."""
     node = place.node
     match node:
         case ast.Attribute(value, "T" | "mT"):
@@ -666,7 +666,7 @@ def _transposes(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _repeats(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Copies one after the other where each number is repeated, or the other way round."""
+    """Whole copies in sequence instead of each number repeated, or the reverse."""
     node = place.node
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return
@@ -689,7 +689,7 @@ def _repeats(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _axes(module: _Module, place: _Place) -> Iterator[Edit]:
-    """Axes in another order: those that are permuted, and those into which numbers are laid out."""
+    """Axes in another order, in a permutation or a reshape."""
     match place.node:
         case ast.Call(func=ast.Attribute(attr="permute" | "transpose"), args=axes) if 2 < len(axes) <= _MOST_AXES:
             for order in permutations(axes):
@@ -714,7 +714,7 @@ def _axes(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _halves(module: _Module, function: ast.FunctionDef) -> Iterator[Edit]:
-    """Numbers in pairs where they are in halves, or the other way round, as of rotary positions."""
+    """Numbers in pairs instead of halves, or the reverse, as in rotary positions."""
     cut: list[tuple[int, int, str]] = []
     joined: list[tuple[int, int, str]] = []
     whole = ""
@@ -787,14 +787,14 @@ def _factors(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _conditions(module: _Module, place: _Place) -> Iterator[Edit]:
-    """A branch that is always or never taken."""
+    """A branch that is taken always, never, or in the opposite cases."""
     if isinstance(place.parent, ast.If | ast.IfExp) and place.parent.test is place.node:
         for text in ("True", "False", f"not ({module.source(place.node)})"):
             yield module.put("condition", place.node, text)
 
 
 def _terms(module: _Module, place: _Place) -> Iterator[Edit]:
-    """A term of a sum too many, or one of the variables forgotten."""
+    """A term too many in a sum, or one of the variables forgotten."""
     node, parent = place.node, place.parent
     match node:
         case ast.BinOp(left, ast.Add() | ast.Sub(), right):
@@ -816,7 +816,7 @@ _EXPRESSIONS: Sequence[Callable[[_Module, _Place], Iterator[Edit]]] = (
 
 
 def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None) -> Iterator[Edit]:
-    """A statement that belongs into or out of a loop, before or after its neighbour, or nowhere."""
+    """A statement that belongs inside or outside a loop, before or after its neighbour, or nowhere."""
     for i, statement in enumerate(body):
         if lines is not None and not _touches(statement, lines):
             continue
@@ -847,20 +847,20 @@ def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None)
 
 
 def _swaps(operator: ast.operator) -> Iterator[tuple[str, str]]:
-    """What may stand for an operator, each with the kind of the edit: a sum is seldom written for a product."""
+    """What may replace an operator, each with the kind of the edit: a sum is seldom written for a product."""
     is_sum = isinstance(operator, ast.Add | ast.Sub)
     for other in _SWAPS.get(type(operator), ()):
         yield "operator" if is_sum == (other in "+-") else "operation", other
 
 
 def _block(module: _Module, statement: ast.stmt) -> tuple[int, int]:
-    """The bytes of the whole lines of a statement."""
+    """The bytes of all lines of a statement."""
     assert statement.end_lineno is not None
     return module.starts[statement.lineno - 1], module.starts[statement.end_lineno]
 
 
 def _moved(module: _Module, statement: ast.stmt, at: int, like: ast.stmt) -> Edit:
-    """A statement's lines at another place, indented like another statement."""
+    """A statement's lines moved to another place, indented like another statement."""
     a, b = _block(module, statement)
     text = module.encoded[a:b].decode()
     if not text.endswith("\n"):

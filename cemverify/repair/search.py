@@ -1,11 +1,11 @@
-"""The search for an edit: processes try all of them on a few questions, and what passes is judged by every property.
+"""The search for an edit: processes try all of them on a few questions, and every property judges those that pass.
 
-A run that is made for a search ends as soon as it has violated enough (see `enough`), and so does the judging of an
-edit that some property refuses. Where no single edit mends everything, the best ones are taken and a second one is
-sought behind each.
+A run made for a search ends once it has found enough violations (see `enough`), and the judging of an edit ends once
+a property refuses it. If no single edit mends everything, second edits are tried on top of the
+best ones.
 
-The time of the search is that which each process takes for itself, on a core or asleep: a busy machine tries as many
-edits as a quiet one.
+The time of the search is what each process itself uses, on a core or asleep: a busy machine tries as many
+edits as an idle one.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from cemverify.processes.time_limits import CoreBudget
 from cemverify.repair.edits import KINDS, Edit
 from cemverify.repair.trials import LONGEST, Ready, RepairTask, Tried, attempt
 
-_PROPERTIES = 4  # violated properties whose cases every edit is asked
-_HELD = 3  # properties that hold, and are asked too
-_STARTED = 3  # single edits behind which a second one is sought
-_JUDGED = 12  # different edits of which that is asked, until so many as are offered hold
+_PROPERTIES = 4  # violated properties whose cases every edit is tried on
+_HELD = 3  # properties that hold, and are tried too
+_STARTED = 3  # first edits on top of which a second is tried
+_JUDGED = 12  # most different edits to judge until enough hold
 _OFFERED = 4
-_LOADING = 120.0  # seconds that a process may take before it has begun
-# What takes long, or asks the process rather than the formula, by the beginnings and by parts of ids.
+_LOADING = 120.0  # seconds that a process may take to load
+# Questions that are slow, or about the process rather than the formula, by the beginnings and by parts of ids.
 _COSTLY = ("contexts", "modes", "sizes", "precision", "rejection", "contract", "extremes")
 _LARGE = ("long-rows", "/wide")
 
 
 @dataclass(frozen=True)
 class Repair:
-    """An edit, or two, with what all properties say of the implementation that has it."""
+    """An edit, or two, with what all properties show of the implementation that has it."""
 
-    edits: Sequence[tuple[str, Edit]]  # each with the file whose text it changes, by absolute path
-    texts: Mapping[str, str] = field(repr=False)  # of the changed files with it
-    originals: Mapping[str, str] = field(repr=False)  # of all files, without it
-    records: Sequence[Record] = field(repr=False)  # of the properties that were run, with it
-    # more edits, which give the same answers
+    edits: Sequence[tuple[str, Edit]]  # each with the absolute path of the file that it changes
+    texts: Mapping[str, str] = field(repr=False)  # the changed files, with the edit
+    originals: Mapping[str, str] = field(repr=False)  # all files, without it
+    records: Sequence[Record] = field(repr=False)  # the properties that were run, with it
+    # other edits that give the same answers
     alike: Sequence[Sequence[tuple[str, Edit]]] = field(default=(), repr=False)
 
     @property
@@ -77,7 +77,7 @@ class Repair:
 
     @property
     def edit(self) -> SuggestedEdit:
-        """The change as a diagnosis tells it: the lines of the first file that differ."""
+        """The change as a diagnosis shows it: the lines of the first file that differ."""
         path = self.edits[0][0]
         before, after = source_lines(self.originals[path]), source_lines(self.texts[path])
         changed = [code for code in difflib.SequenceMatcher(None, before, after).get_opcodes() if code[0] != "equal"]
@@ -88,7 +88,7 @@ class Repair:
 
     @property
     def diff(self) -> str:
-        """A unified diff of the files, by their names from the current folder."""
+        """A unified diff of the files, named relative to the current folder."""
         lines = []
         for path, text in self.texts.items():
             name = os.path.relpath(path)
@@ -99,25 +99,25 @@ class Repair:
 
 @dataclass(frozen=True)
 class RepairOutcome:
-    """What the search came to."""
+    """The outcome of a search."""
 
-    # those that differ in what they answer, the likely ones first; complete ones before others
+    # edits that differ in their answers, the likeliest first; complete ones before others
     repairs: Sequence[Repair] = ()
-    tried: int = 0  # how many edits
-    questions: int = 0  # how many each was asked
-    seconds: float = 0.0  # of the whole search
-    # the lines that edits change which make the violation smaller, "mylayer.py:17", the best first
+    tried: int = 0  # how many edits were tried
+    questions: int = 0  # how many questions each was asked
+    seconds: float = 0.0  # the whole search's
+    # lines whose edits make the violation smaller, "mylayer.py:17", the best first
     near: Sequence[str] = ()
     refusal: str | None = None  # why nothing could be tried
     cut_short: bool = False  # whether time ran out before all had been tried
     interrupted: bool = False  # whether the user ended it
-    candidates: Sequence[Repair] = ()  # where it did not end: the best edits so far, not judged
-    unseen: Sequence[str] = ()  # in a sentence each, which of its code cannot be read, and so not be edited
+    candidates: Sequence[Repair] = ()  # if it did not end: the best edits so far, not judged
+    unseen: Sequence[str] = ()  # a sentence each: which of its code cannot be read, and so not be edited
 
 
 @dataclass(frozen=True)
 class RepairProgress:
-    """How far the search is."""
+    """How far the search has come."""
 
     doing: str  # "trying" single edits, "scoring" them, trying "second" edits, or "judging" one by every property
     done: int
@@ -132,7 +132,7 @@ def _is_costly(id_: str) -> bool:
 
 
 def enough(properties: Sequence[Property]) -> Ending:
-    """Ends a run once it has so many violations that a search would ask edits no more. What is costly comes last."""
+    """Ends a run once it has as many violations as a search asks edits about. Costly properties come last."""
     violated: list[Record] = []
 
     def ends(record: Record) -> bool:
@@ -156,9 +156,9 @@ def search(
     """Edits that mend the violations of a run.
 
     Args:
-        name: of the implementation. properties: of the run.
-        records: of the run, with the saved cases of its violations. effort: of that run.
-        seconds: of each process, after which it tries no further edit. workers: processes that try edits.
+        name: the implementation's. properties: the run's.
+        records: the run's, with the saved cases of its violations. effort: that run's.
+        seconds: for each process, after which it tries no further edit. workers: processes that try edits.
     """
     started = time.monotonic()
     task = _task(name, records, effort)
@@ -171,7 +171,7 @@ def search(
         outcome = RepairOutcome(tried=run.count, interrupted=True)
     candidates: list[Repair] = []
     if not outcome.repairs and (outcome.cut_short or outcome.interrupted):
-        # the single edits that answered most of the wrong questions rightly, the best first
+        # the single edits that mended most questions, the best first
         best = [each for each in run.first if each.mends] or [each for each in run.first if each.mended]
         best.sort(key=lambda each: (-each.mended, each.residual, _unlikely([each])))
         originals = {} if run.ready is None else run.ready.files
@@ -204,7 +204,7 @@ def _searched(
 
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
-    """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
+    """The cases that every edit is asked: of fundamental violations, and of properties that must still hold."""
     cases = [record for record in violations(records) if record.saved is not None]
     cheap = [record for record in cases if not _is_costly(record.id)] or cases
     violated = {}
@@ -217,17 +217,17 @@ def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
 
 
 def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
-    """The edits that leave fewer questions wrong or make the residuals smaller, and break nothing; the best first."""
+    """The edits that leave fewer questions wrong or smaller residuals, and break nothing; the best first."""
     useful = [each for each in scored if not each.broken and each.wrong <= wrong]
     useful.sort(key=lambda each: (each.wrong, each.residual, KINDS.index(each.edit.kind), each.edit.line))
     if useful:
-        usual = sorted(each.residual for each in useful)[len(useful) // 2]  # what an edit without effect leaves
+        usual = sorted(each.residual for each in useful)[len(useful) // 2]  # the residual of an edit without effect
         useful = [each for each in useful if each.wrong < wrong or each.residual < 0.9 * usual]
     return useful
 
 
 def _alike(repairs: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
-    """Edits that answer the same are one group, its likeliest first; likely groups first."""
+    """Groups of edits that answer the same, the likeliest of a group first; likely groups first."""
     ordered = sorted(repairs, key=_unlikely)
     groups: dict[Any, list[Sequence[Tried]]] = {}
     for edits in ordered:
@@ -262,7 +262,7 @@ def _settled(
 ) -> list[Repair]:
     """The repairs with which every property holds; if there is none, the likeliest edit with what is still violated.
 
-    What was violated is asked first, and the first refusal is enough where another edit may hold.
+    Violated properties are tested first, and one refusal is enough if another edit may hold.
     """
     wrong = {record.id for record in records if record.verdict == Verdict.VIOLATED}
     whole: list[Repair] = []
@@ -294,7 +294,7 @@ def _judged(
     workers: int,
     ending: Ending,
 ) -> Repair:
-    """The likeliest edit of a group with what every property says of it, or those that were asked until the end."""
+    """A group's likeliest edit, with the records of every property, or of those tested before the end."""
     best = group[0]
     texts = _texts(best, originals)
     after: Sequence[Record] = ()
@@ -312,18 +312,18 @@ def _judged(
 class _Run:
     """The processes of one search."""
 
-    seconds: float  # that each may take
+    seconds: float  # for each of them
     workers: int
     listener: Listener
     ready: Ready | None = None
     refusal: str | None = None
     count: int = 0
-    spent: float = 0.0  # what the one that took most has taken so far
+    spent: float = 0.0  # the most that any one of them has used so far
     cut_short: bool = False
-    first: list[Tried] = field(default_factory=list)  # what has come of single edits so far
+    first: list[Tried] = field(default_factory=list)  # the results of single edits so far
 
     def all_of(self, task: RepairTask, doing: str) -> list[Tried]:
-        """What came of every edit, in their order."""
+        """The results of all edits, in their order."""
         left = self.seconds - self.spent
         if left <= 0:
             self.cut_short = True
@@ -357,15 +357,15 @@ class _Run:
 
 
 class _Trier:
-    """A process that tries edits. One that is lost is replaced, and goes on behind the edit that it was at.
+    """A process that tries edits. If it is lost, another one continues after the edit that it was at.
 
     Args:
-        seconds: that it may take for itself.
+        seconds: how much it may use itself.
     """
 
     def __init__(self, task: RepairTask, seconds: float) -> None:
         self.task, self.seconds = task, seconds
-        self.spent = 0.0  # what it has taken, as far as that was looked at
+        self.spent = 0.0  # what it had used when last checked
         self.ready: Ready | None = None
         self.losses = 0
         self._start()
@@ -379,8 +379,8 @@ class _Trier:
         self.budget = CoreBudget(self.seconds, lambda: [self.process.pid or 0])
 
     def heard(self) -> Iterator[Ready | str | Tried]:
-        """What it has said since, without waiting."""
-        if self.alive and self.process.is_alive():  # of one that is gone nobody can tell
+        """Its messages since the last call, without waiting."""
+        if self.alive and self.process.is_alive():  # if it is gone, nobody can tell
             self.spent = self.before + self.budget.spent()
         try:
             while self.alive and self.connection.poll():
@@ -410,6 +410,6 @@ class _Trier:
             self._start()
 
     def end(self) -> None:
-        """Ends the process; a second time does nothing."""
+        """Ends the process; repeating it does nothing."""
         self.alive = False
         nursery.end(self.process, self.connection)

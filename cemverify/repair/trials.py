@@ -1,8 +1,8 @@
-"""The process that tries edits: it imports the implementation with one after another, and asks it a few questions.
+"""The process that tries edits: it imports the implementation with each in turn, and asks it a few questions.
 
-An edited implementation may do anything, so this process can be lost with it. Whoever started it then starts another
-that goes on behind the edit that did this (see `search`). Its word decides nothing: an edit that is offered has been
-judged by every property, in the processes in which implementations are always judged.
+An edited implementation may do anything, so this process may be lost with it. Then another one is started, which
+continues after the edit that did this (see `search`). This process decides nothing: an edit that is offered has been
+judged by every property, in the processes that always judge implementations.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from cemverify.conformance.workers.limits import die_with_parent, leave_terminal
 from cemverify.conformance.workers.wire import requested
 from cemverify.repair.edits import Edit, Vocabulary, edits
 
-_SCATTERED = 3  # questions of a property that are drawn beside the saved one
+_SCATTERED = 3  # questions of a property drawn in addition to the saved one
 _SLOW = 0.5  # seconds that one question may take, once the implementation is warm
-LONGEST = 10.0  # seconds that an edit may take, whatever the implementation takes without it
-_SLOWER = 10  # times as long as the implementation takes without it, at least a second
-_SAME = 6  # significant digits to which two edits must agree to be taken for the same
+LONGEST = 10.0  # seconds that an edit may take, however long the implementation takes without it
+_SLOWER = 10  # times as long as the implementation takes without it, but at least a second
+_SAME = 6  # significant digits to which the answers of two equal edits must agree
 
 VOCABULARY = Vocabulary(
     keys=tuple(WEIGHTS),
@@ -59,17 +59,17 @@ VOCABULARY = Vocabulary(
 class RepairTask:
     """What a process is to try."""
 
-    name: str  # of the implementation
-    texts: Mapping[str, str]  # what its files say before any of the edits, if that is not what they do
-    # by the id of a property, the smallest case that violates it, as the wire carries it
+    name: str  # the implementation's
+    texts: Mapping[str, str]  # contents of its files before any of these edits, if they differ from the files
+    # by a property's id, the smallest case that violates it, pickled as for a worker
     violated: Mapping[str, bytes]
-    held: Sequence[str]  # ids of properties that hold and must go on doing so
-    stated_in: Mapping[str, str]  # by the id of a property of one's own, the module that states it
+    held: Sequence[str]  # ids of properties that hold and must still hold
+    stated_in: Mapping[str, str]  # by the id of a property of the user's own, the module that states it
     effort: Effort
     # first, every: the process tries the edits number first, first + every, first + 2 every
     first: int = 0
     every: int = 1
-    # whether every question is asked of every edit; else an edit is given up at its first wrong answer
+    # whether every edit is asked every question; otherwise it is given up at its first wrong answer
     score: bool = False
 
 
@@ -77,40 +77,40 @@ class RepairTask:
 class Ready:
     """The process is about to begin."""
 
-    questions: int  # how many each edit is asked
-    edits: int  # how many there are
-    files: Mapping[str, str]  # the texts that they are edits of
+    questions: int  # how many questions each edit is asked
+    edits: int  # how many edits there are
+    files: Mapping[str, str]  # the texts that the edits change
     wrong: int  # how many of the questions are answered wrongly without any edit
-    unseen: Sequence[str]  # in a sentence each, which of its code cannot be read, and so not be edited
+    unseen: Sequence[str]  # a sentence each: which of its code cannot be read, and so not be edited
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of an edit."""
+    """The result of an edit."""
 
     number: int
-    file: str  # whose text it changes, by absolute path
+    file: str  # the absolute path of the file that it changes
     edit: Edit
     wrong: int  # how many questions it leaves wrong
-    residual: float  # the sum over questions of the logarithm of 1 + margin
-    broken: bool  # whether it makes one wrong that was right
-    mended: int = 0  # questions that it answers rightly and that were wrong, as far as it was asked
-    # what it answered, to a few digits; equal where two edits do the same
+    residual: float  # the sum of log(1 + margin) over the questions that it leaves wrong
+    broken: bool  # whether it makes a right answer wrong
+    mended: int = 0  # how many wrong answers it makes right, as far as it was asked
+    # its answers, to a few digits; equal for two edits with the same effect
     answers: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def mends(self) -> bool:
-        """Whether it answers every question rightly."""
+        """Whether it answers every question correctly."""
         return self.wrong == 0
 
 
-# what a process says: why nothing can be tried, in a sentence; that it is about to begin; the number of the edit that
-# comes next; what came of it; and at last None, when it has tried all of its edits
+# a process's messages: why nothing can be tried, in a sentence; that it is about to begin; the number of the next
+# edit; its result; and finally None, when it has tried all of its edits
 Message = str | Ready | int | Tried | None
 
 
 class _TooLong(BaseException):
-    """An edit takes longer than it may."""
+    """An edit took too long."""
 
 
 def attempt(connection: Connection, task: RepairTask, environment: Mapping[str, str]) -> None:
@@ -135,13 +135,13 @@ def _messages(task: RepairTask) -> Iterator[Message]:
         use(task.texts)
         subject = load(task.name)
         if (jax := sys.modules.get("jax")) is not None:
-            jax.config.update("jax_disable_jit", True)  # to compile each edit takes longer than to ask it
+            jax.config.update("jax_disable_jit", True)  # compiling each edit takes longer than asking it
         bench = _Bench.of(subject, task)
         own = own_files(module, subject)
         if not own.files:
             yield "; ".join(own.problems) or f"the source of {task.name!r} cannot be found"
             return
-        # as it is in the file, with its line ends
+        # exactly as in the file, with its line ends
         judges = {getattr(sys.modules.get(name), "__file__", None) for name in task.stated_in.values()}
         paths = [file.path for file in own.files if file.path not in judges]
         texts = {path: task.texts.get(path) or Path(path).read_bytes().decode() for path in paths}
@@ -178,11 +178,11 @@ class _Bench:
     """The questions that every edit is asked."""
 
     task: RepairTask
-    # a property, its question, and whether it is answered rightly without an edit
+    # a property, its question, and whether the answer is right without an edit
     questions: Sequence[tuple[Property, Any, bool]]
-    order: Sequence[int]  # in which they are asked: what tells soonest of an edit that does not mend comes first
-    telling: int  # how many of them are answered rightly without an edit, and could have been answered wrongly
-    seconds: float  # that all of them may take with one edit
+    order: Sequence[int]  # the order of asking: what soonest rejects an edit that does not mend comes first
+    telling: int  # how many are answered rightly without an edit, and could have been answered wrongly
+    seconds: float  # for all of them, with one edit
 
     @classmethod
     def of(cls, subject: Subject, task: RepairTask) -> _Bench:
@@ -201,7 +201,7 @@ class _Bench:
                 if judgement is not None and took < _SLOW:
                     rows.append((took, property_, question, judgement.margin <= 1))
                     telling += judgement.margin <= 1 and judgement.telling
-        # what is wrong today, and quickly asked
+        # those that are wrong today first, then the quickest
         order = sorted(range(len(rows)), key=lambda i: (rows[i][3], rows[i][0]))
         most = min(max(1.0, _SLOWER * sum(took for took, *_ in rows)), LONGEST)
         questions = [(property_, question, right) for _, property_, question, right in rows]
@@ -213,10 +213,10 @@ class _Bench:
         return sum(not right for _, _, right in self.questions)
 
     def reached(self, files: Mapping[str, str], modules: Sequence[str]) -> dict[str, set[int]]:
-        """The lines of each of these files where an edit may help, by its path.
+        """The lines of each of these files, by path, in which an edit may help.
 
-        Those that every question runs which is answered wrongly: an edit of a line that one of them does not run
-        leaves its answer as it is. Those that any of them runs, if an edit need not mend everything.
+        They are the lines that every wrongly answered question runs: an edit of a line that one of them does not run
+        leaves its answer unchanged. If an edit need not mend everything, they are those that any of them runs.
 
         Args:
             modules: the names of the files' modules.
@@ -228,8 +228,8 @@ class _Bench:
     def _run(
         self, property_: Property, question: Any, files: Mapping[str, str], modules: Sequence[str]
     ) -> dict[str, set[int]]:
-        """The lines of each of these files that a question runs, or that make what it asks, by its path."""
-        forget(modules)  # what was traced and compiled for this question would not run again
+        """The lines of each of these files, by path, that run for a question, including the making of the layer."""
+        forget(modules)  # otherwise, what was traced and compiled for this question would not run again
         lines: dict[str, set[int]] = {}
 
         def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
@@ -249,10 +249,10 @@ class _Bench:
         return lines
 
     def tried(self, number: int, path: str, edit: Edit, texts: Mapping[str, str], modules: Sequence[str]) -> Tried:
-        """Imports the implementation with the edit of a file and asks it the questions.
+        """Imports the implementation with one file edited, and asks it the questions.
 
         Args:
-            texts: of its files, by path. modules: the names of theirs.
+            texts: its files', by path. modules: their modules' names.
         """
         wrong, residual, broken, telling, mended = 0, 0.0, False, 0, 0
         answers: dict[int, Any] = {}
@@ -279,7 +279,7 @@ class _Bench:
                         break
         except (Exception, SystemExit, _TooLong):
             return hopeless
-        if wrong == 0 and telling < max(1, self.telling):  # a layer that does nothing any more violates nothing
+        if wrong == 0 and telling < max(1, self.telling):  # a layer that now does nothing violates nothing
             return hopeless
         done = () if wrong else tuple(answers[i] for i in sorted(answers))
         return Tried(number, path, edit, wrong, residual, broken, mended, done)
@@ -287,7 +287,7 @@ class _Bench:
 
 @dataclass(frozen=True)
 class _Judgement:
-    """What a question showed: the worst residual over its budget, and what was answered, to a few digits."""
+    """What a question showed: the worst residual divided by its budget, and the answer, to a few digits."""
 
     margin: float
     telling: bool = True
@@ -310,9 +310,9 @@ def _judged(subject: Subject, property_: Property, question: Any, task: RepairTa
 
 @contextlib.contextmanager
 def _within(seconds: float) -> Iterator[list[bool]]:
-    """Interrupts Python code that computes for longer, where the platform can; the list is empty until it does.
+    """Interrupts Python code that computes for longer, if the platform can; the list is empty until it does.
 
-    Seconds of this process' own: a busy machine changes nothing. One that sleeps is ended by whoever waits for it.
+    It counts this process's own seconds, so a busy machine changes nothing. Whoever waits ends a process that sleeps.
     """
     late: list[bool] = []
     if not hasattr(signal, "setitimer"):

@@ -1,4 +1,4 @@
-"""What is said of a search for an edit: a verdict in a sentence, the diff, and what to do with it."""
+"""The report of a search for an edit: a verdict in a sentence, the diff, and what to do with it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cemverify.repair.edits import Edit
 from cemverify.repair.search import Repair, RepairOutcome
 
 _NAMED = 4  # properties that a sentence names
-_MOST_EDITS = 3  # edits that are shown, and other ways to write one of them
-_NEAR = 5  # lines that are named where no edit helps
+_MOST_EDITS = 3  # edits to show, and other ways to write one of them
+_NEAR = 5  # lines to name if no edit helps
 
 
 def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     """The outcome in words, for a terminal.
 
     Args:
-        finished: the run without an edit. name: of the implementation.
+        finished: the run without an edit. name: the implementation's.
     """
     violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
@@ -64,7 +64,7 @@ def _headline(whole: Sequence[Repair], run: int) -> str:
 
 
 def _effect(repair: Repair, finished: RunFinished) -> tuple[set[str], set[str], set[str]]:
-    """Of the properties that were asked without an edit: those that held, were violated, and hold with it."""
+    """Of the properties that were tested without an edit: those that held, were violated, and hold with it."""
     by_id = {record.id: record.verdict for record in finished.records if record.verdict != Verdict.NOT_OFFERED}
     held, wrong = ({id_ for id_, v in by_id.items() if v == verdict} for verdict in (Verdict.HOLDS, Verdict.VIOLATED))
     return held, wrong, {record.id for record in repair.records if record.verdict == Verdict.HOLDS} & by_id.keys()
@@ -85,7 +85,7 @@ def _headed(repair: Repair, finished: RunFinished) -> str:
 
 
 def _alike(repair: Repair) -> str:
-    """The edits that have the same answers, the likely ones first."""
+    """The edits that give the same answers, the likeliest first."""
     count = len(repair.alike)
     if not count:
         return ""
@@ -110,7 +110,7 @@ def _ids(records: Sequence[Record]) -> str:
 
 
 def _best(outcome: RepairOutcome) -> list[str]:
-    """The best edits of a search that did not end, as the lines that they change."""
+    """The best edits of a search that did not end, shown as the lines that they change."""
     head = "\nThe best edits until then, by the smallest cases alone, not yet judged by any property:"
     edits = [repair.edit for repair in outcome.candidates]
     told = ((edit.place, indent(edit.before, "-"), indent(edit.after, "+")) for edit in edits)

@@ -1,1 +1,1 @@
-"""What somebody starts from: the files that `cemverify init` writes, and the layers of `cemverify demo`."""
+"""Starting points: the files that `cemverify init` writes, and the layers of `cemverify demo`."""

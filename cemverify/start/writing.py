@@ -1,4 +1,4 @@
-"""Writes an adapter, its tests and a CI recipe into somebody's folder, and overwrites nothing."""
+"""Writes an adapter, its tests and a CI recipe into a folder, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cemverify.processes.targets import put
 
 Kind = Literal["cem", "energy", "module", "online"]
 
-# The file of this package that each kind starts from.
+# The file of this package from which each kind starts.
 STEMS: Mapping[Kind, str] = {
     "cem": "cem_layer",
     "energy": "energy_layer",
@@ -26,15 +26,15 @@ STEMS: Mapping[Kind, str] = {
     "online": "online_layer",
 }
 
-# The services with a recipe for CI, and where each looks for it. The recipes stand beside this file, with NAME for
-# the module of the implementation, NAME:mine for itself, and CATALOGUE for the version of the catalogue.
+# The services with a recipe for CI, and where each looks for it. The recipes are beside this file, with NAME for
+# the module of the implementation, NAME:mine for the implementation, and CATALOGUE for the catalogue's version.
 RECIPES: Mapping[str, str] = {
     "github": ".github/workflows/cemverify.yml",
     "gitlab": ".gitlab-ci.yml",
     "tox": "tox.ini",
 }
 
-# Of an adapter: its tests have a longer one.
+# For an adapter: the name of its tests is longer.
 LONGEST_NAME = 100
 
 TESTS = '''\
@@ -51,26 +51,26 @@ def test_NAME(check):
 
 @dataclass(frozen=True)
 class FilesPlan:
-    """What is to be written."""
+    """The files to write."""
 
     target: str  # the adapter's module and the name of the implementation in it, "cem_layer:mine"
-    files: Mapping[Path, str]  # their text, by path
-    # what was to go into a file that exists already, by its path: somebody has to add it by hand
+    files: Mapping[Path, str]  # their texts, by path
+    # what belongs in files that already exist, by path: the user has to add it by hand
     left: Mapping[Path, str]
-    kept: Path | None = None  # the adapter, if it is there already
+    kept: Path | None = None  # the adapter, if it already exists
 
     @property
     def name(self) -> str:
-        """Of the adapter's module."""
+        """The name of the adapter's module."""
         return self.target.partition(":")[0]
 
 
 def plan(kind: Kind, folder: Path, target: str | None = None, service: str | None = None) -> FilesPlan:
-    """Decides what is written, without writing. An adapter that is there already gets tests and a recipe.
+    """Decides what to write, without writing. An adapter that already exists gets tests and a recipe.
 
     Args:
         kind: what the adapter is for. folder: where it goes. target: the adapter's module, or "module:attribute"; by
-            kind if None. service: a key of RECIPES; None writes no recipe.
+            default the kind's own. service: a key of RECIPES; None writes no recipe.
     """
     stem = STEMS[kind]
     target = _whole(stem if target is None else target)
@@ -99,7 +99,7 @@ def plan(kind: Kind, folder: Path, target: str | None = None, service: str | Non
 
 
 def _whole(target: str) -> str:
-    """The target with its attribute, which is `mine` unless it says otherwise."""
+    """The target with its attribute, which defaults to `mine`."""
     name, _, attribute = target.partition(":")
     if len(name) > LONGEST_NAME:
         raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
@@ -125,12 +125,12 @@ def agents(folder: Path, target: str) -> FilesPlan:
 
 
 def recipe(service: str) -> str:
-    """What makes a CI service judge an implementation on every push."""
+    """A configuration with which a CI service judges an implementation at every push."""
     return _text_of(f"ci-{service}{Path(RECIPES[service]).suffix}")
 
 
 def filled(text: str, target: str) -> str:
-    """A text for the implementation of that module and name, pinned to today's version of the catalogue."""
+    """A text for the implementation of that module and name, pinned to the current version of the catalogue."""
     text = text.replace("NAME:mine", target).replace("NAME", target.partition(":")[0])
     return text.replace("CATALOGUE", versions.current())
 
