@@ -2,8 +2,8 @@
 
     weights.NAME    the parameters
     first.NAME      AdamW's mean of the gradients
-    second.NAME     and of their squares
-    metadata        the run's specification, and how far it is, as JSON
+    second.NAME     AdamW's mean of their squares
+    metadata        the run's specification and progress, as JSON
 
 It is written aside and renamed: a run that is killed leaves the last whole checkpoint.
 """
@@ -29,7 +29,7 @@ from cemverify.results.envelope import flaw
 
 FORMAT = 1
 _MOST = 2**53  # what a float holds exactly
-# what a checkpoint says of itself; saved weights alone have no state
+# the metadata of a checkpoint; files of weights only have no state
 _FACTS = {
     "type": "object",
     "required": ["format", "specification"],
@@ -53,12 +53,12 @@ _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 @dataclass(frozen=True)
 class TrainingState:
-    """How far a training is."""
+    """How far a training has come."""
 
     step: int = 0  # updates done
     bits: tuple[float, ...] = ()  # the loss of each, in bits per token
-    batches: str = ""  # the digest of what they were made on
-    notes: tuple[Any, ...] = ()  # plain values that an observer wants back when the training goes on
+    batches: str = ""  # the digest of the batches of these updates
+    notes: tuple[Any, ...] = ()  # plain values that an observer needs when training resumes
 
 
 def save(
@@ -90,7 +90,7 @@ def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, A
 def restore(
     path: Path, model: LanguageModel, optimiser: torch.optim.Optimizer, specification: Mapping[str, Any]
 ) -> TrainingState:
-    """Gives a fresh model and optimiser the weights and state of a checkpoint."""
+    """Loads a checkpoint into a fresh model and optimiser; returns the training's state."""
     facts, tensors = _read(path)
     _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
     recorded = facts["state"]
@@ -119,7 +119,7 @@ def _kept(tensor: Tensor) -> Tensor:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a checkpoint says of itself, and its tensors."""
+    """The metadata of a checkpoint, and its tensors."""
     try:
         if not path.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")

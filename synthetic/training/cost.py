@@ -19,10 +19,10 @@ from synthetic.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cost:
-    """What one predicted token costs in matrix products, causal attention counted as if dense."""
+    """What one predicted token costs in matrix products; causal attention counts as dense."""
 
-    forward: float  # FLOPs of predicting
-    training: float  # of predicting and of the backward pass
+    forward: float  # FLOPs of the forward pass
+    training: float  # of the forward and the backward pass
 
 
 def on_meta(config: LanguageModelConfig) -> LanguageModel:
@@ -32,7 +32,7 @@ def on_meta(config: LanguageModelConfig) -> LanguageModel:
 
 
 def parameters(config: LanguageModelConfig) -> int:
-    """How many a model has; a tied weight counts once."""
+    """The number of parameters of a model; a tied weight counts once."""
     return sum(parameter.numel() for parameter in on_meta(config).parameters())
 
 
@@ -55,7 +55,7 @@ def cost_of(model: LanguageModel, context: int) -> Cost:
 # --- which path a layer takes -----------------------------------------------------------------------
 
 
-# The path of each kind of layer: "attention" and "mlp"; of kinds that have an energy only.
+# The path by kind of layer, "attention" or "mlp"; only kinds that have an energy are listed.
 Paths = Mapping[str, str]
 
 _KINDS = {Interaction: "attention", Elementwise: "mlp", Convexified: "mlp"}
@@ -63,10 +63,10 @@ _WORDS = {"formula": "by the formula", "tiles": "by tiles", "rows": "by rows", "
 
 
 def paths(model: LanguageModel, recipe: Recipe, *, device: str = "cpu", compiled: bool = False) -> Paths:
-    """The paths of a model on the meta device, trained with a recipe on a device.
+    """The paths that a model (on the meta device) takes when it is trained with a recipe on a device.
 
     Args:
-        compiled: whether through torch.compile, which takes our kernels where they go, and else the formula.
+        compiled: whether through torch.compile, which uses our kernels where they work, and otherwise the formula.
     """
     if recipe.precision == "bfloat16":
         model = model.bfloat16()
@@ -84,7 +84,7 @@ def paths(model: LanguageModel, recipe: Recipe, *, device: str = "cpu", compiled
 
 
 def words(of_models: Mapping[str, Paths], *, compiled: bool = False) -> str:
-    """The paths of several models in a line, models that take the same together."""
+    """The paths of several models in one line; models with the same paths stand together."""
     alike: dict[str, list[str]] = {}
     for name, taken in of_models.items():
         clause = ", ".join(f"{_NAMES[kind]} {_WORDS.get(path, path)}" for kind, path in taken.items())

@@ -1,4 +1,4 @@
-"""What all models of a size share, and how they are trained: the sizes of the bench, small ones and the paper's."""
+"""What all models of a size share, and how they are trained; the bench has small sizes and the paper's."""
 
 from __future__ import annotations
 
@@ -94,26 +94,26 @@ def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
 
 
 def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:
-    """The dimensions of "tiny", with others where they are given; M is 8/3 of D, rounded up to eights."""
+    """The dimensions of "tiny", unless others are given; M is 8/3 of D, rounded up to a multiple of 8."""
     dim, heads = dim or TINY_SIZE.dim, heads or TINY_SIZE.heads
     check_heads(dim, heads)
     return paper.Size(dim, layers or TINY_SIZE.layers, heads, 8 * -(-dim // 3))
 
 
 def tiny_frame(vocabulary: int, dims: paper.Size = TINY_SIZE) -> Frame:
-    """Narrow and shallow; first weights N(0, 1/D), as 0.02 is made for D in the thousands."""
+    """Narrow and shallow; first weights are N(0, 1/D), since the usual 0.02 is meant for D in the thousands."""
     return Frame(dims, vocabulary, dims.dim**-0.5)
 
 
 def paper_recipe(size: str) -> Recipe:
-    """Table 2 in bfloat16, for 20 tokens to each parameter of Llama (Hoffmann et al. 2022), in all models alike."""
+    """Table 2 in bfloat16; every model sees 20 tokens per parameter of Llama (Hoffmann et al. 2022)."""
     batch, context = 128, paper.CONTEXT
     steps = math.ceil(20 * parameters(paper.llama(size)) / (batch * context))
     return Recipe(steps, batch, context, accumulate=16, precision="bfloat16")
 
 
 def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:
-    """Refuses a size that is none of those, and one of the paper's with another vocabulary than the paper's."""
+    """Refuses a size that is not in `sizes`, and a size of the paper with a vocabulary other than the paper's."""
     one_of("size", size, dict.fromkeys(sizes))
     if size in paper.SIZES and vocabulary != paper.VOCABULARY:
         ours = " or ".join(name for name in sizes if name not in paper.SIZES)

@@ -1,7 +1,7 @@
-"""Models whose layers may be applied several times in a row, and first weights that models share.
+"""Models whose layers may be applied several times in a row, and initial weights that models share.
 
-Reusing a layer is not recursing inside it (§12 of the mathematics): a layer that is used twice reads its memory anew
-from what it made of it, and a descent of T = 2 steps keeps it.
+Reusing a layer differs from recursing inside it (§12 of the mathematics): a layer that is used twice reads its memory
+anew from its own output, whereas a descent of T = 2 steps keeps its memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LoopedBlock(Block):
         self.attention_times, self.mlp_times = attention, mlp
 
     def walk(self, h: Tensor, past: Any = None) -> Walk:
-        """The block's output together with every state on the way to it."""
+        """The block's output and every state on the way to it."""
         if self.attention_times == self.mlp_times == 1:
             return super().walk(h, past)
         states = [h]
@@ -61,7 +61,7 @@ class LoopedBlock(Block):
 def looped(config: LoopedConfig, generator: torch.Generator) -> LanguageModel:
     """A language model whose blocks apply their attention, and then their MLP, several times in a row.
 
-    It decodes without a cache alone: a layer that is applied twice would need two.
+    It decodes only without a cache: a layer that is applied twice would need two.
     """
     return LanguageModel(config.model, generator, partial(LoopedBlock, config.attention, config.mlp))
 
@@ -73,10 +73,10 @@ def looped_on_meta(config: LoopedConfig) -> LanguageModel:
 
 
 def paired(config: LoopedConfig, seed: int) -> LanguageModel:
-    """The model with first weights that follow from the seed, the parameter's name and its shape alone.
+    """The model with initial weights that depend only on the seed, the parameter's name and its shape.
 
-    Two models share the first value of every parameter that both have, whatever else they have: what differs
-    between them is then the design and not the luck of the draw.
+    Two models share the initial value of every parameter that both have. They then differ by design and not by the
+    luck of the draw.
     """
     model = looped(config, torch.Generator().manual_seed(seed))
     with torch.no_grad():
@@ -91,7 +91,7 @@ def paired(config: LoopedConfig, seed: int) -> LanguageModel:
 
 
 def first_std(name: str, config: LanguageModelConfig) -> float | None:
-    """The standard deviation of a parameter's first values; None where they are constants."""
+    """The standard deviation of a parameter's initial values; None where they are constants."""
     *path, last = name.split(".")
     if last == "embedding" and config.embedding_std is not None:
         return config.embedding_std
@@ -110,14 +110,14 @@ def first_std(name: str, config: LanguageModelConfig) -> float | None:
 
 
 def turn(model: nn.Module, steps: int, step_size: float, least_fall: float = 0.0) -> None:
-    """From now on every CEM layer of the model takes so many steps of that size.
+    """From now on every CEM layer of the model takes this many steps of this size.
 
     Args:
         least_fall: tokens stop earlier, after a step that lowers the energy by less than this share of what their
-            first step did; 0: none does.
+            first step did; with 0 none stops early.
 
     Raises:
-        ValueError: a layer's steps differ from one another.
+        ValueError: the steps of a layer differ from one another.
     """
     for layer in model.modules():
         if isinstance(layer, CEMLayer):
@@ -125,5 +125,5 @@ def turn(model: nn.Module, steps: int, step_size: float, least_fall: float = 0.0
 
 
 def drawn_depth(most: int, seed: int, step: int) -> int:
-    """T of one training step, uniform in 1 ... most; a training that goes on draws what it would have drawn."""
+    """T of one training step, uniform in 1 ... most; the same whether or not the training was resumed."""
     return Random(f"depth/{seed}/{step}").randint(1, most)  # noqa: S311  (no secret)

@@ -24,10 +24,10 @@ from cemverify.console.errors import UsageError, one_of
 from cemverify.console.streams import note
 from cemverify.processes.devices import find_device
 
-# How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
-# eight times, for eight configurations, and trains the ninth uncompiled.
+# How often torch may compile the same code before we make it forget everything. By default torch compiles the same
+# code for eight configurations, and runs the ninth uncompiled.
 COMPILED = 32
-PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's speed
+PEAK_SECONDS = 0.5  # matrix products are repeated this long to measure a device's speed
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Machine:
         return self.device.startswith("cuda")
 
     def wrap(self, model: LanguageModel) -> nn.Module:
-        """The model as it is trained: on the device, its blocks compiled, equal ones once.
+        """The model as it is trained: on the device, its blocks compiled, identical blocks once.
 
-        The model itself, which is scored and looked into, stays as it is: that is done too seldom to compile it.
+        The model itself stays uncompiled: it is scored and probed too seldom for compilation to pay.
         """
         prepared = model.to(self.device)
         if not self.compiled:
@@ -57,7 +57,7 @@ class Machine:
         return trained
 
     def fused(self, function: Callable[..., Any]) -> Any:
-        """A function or module through the compiler, if models go through it."""
+        """The function or module, compiled if models are compiled."""
         return torch.compile(function, dynamic=False) if self.compiled else function
 
 
@@ -65,7 +65,7 @@ _wrapped = 0  # models that went through torch.compile since it last forgot
 
 
 def _make_room() -> None:
-    """Before a model is compiled: room for it, and as a rule what was compiled for another of its configuration."""
+    """Makes room before a model is compiled; usually keeps what was compiled for models of the same configuration."""
     global _wrapped
     if _wrapped == COMPILED:
         torch.compiler.reset()
@@ -75,10 +75,10 @@ def _make_room() -> None:
 
 
 def choose(device: str, *, compiled: bool | None) -> Machine:
-    """The machine that this process is to use.
+    """The machine that this process uses.
 
     Args:
-        device: "auto", "cpu" or "cuda". compiled: as of `compiles`.
+        device: "auto", "cpu" or "cuda". compiled: `asked` of `compiles`.
     """
     one_of("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
     try:
@@ -89,7 +89,7 @@ def choose(device: str, *, compiled: bool | None) -> Machine:
 
 
 def compiles(device: str, asked: bool | None) -> bool:
-    """Whether models go through torch.compile: as asked, and else on a GPU. Where torch cannot, a note says why."""
+    """Whether to use torch.compile: as asked, by default only on a GPU. Where it cannot work, a note says why."""
     wanted = device.startswith("cuda") if asked is None else asked
     missing = compiler_missing(device) if wanted else None
     if missing is not None:
@@ -98,7 +98,7 @@ def compiles(device: str, asked: bool | None) -> bool:
 
 
 def compiler_missing(device: str) -> str | None:
-    """Why torch.compile cannot work here, in a sentence; None if it can, which one small function has shown."""
+    """Why torch.compile cannot work here, in a sentence; None if it has just compiled a small function."""
     if device.startswith("cuda"):
         if (missing := triton_missing()) is not None:
             return f"torch.compile on a GPU needs {missing}"
@@ -113,10 +113,10 @@ def compiler_missing(device: str) -> str | None:
 
 @cache
 def peak_flops(device: str, precision: str) -> float:
-    """FLOP/s of square matrix products on this device with its present threads, the best of several.
+    """FLOP/s of square matrix products on this device with the current number of threads, the best of several.
 
-    What a model reaches of it is its utilisation. Measured and not looked up: a data sheet knows neither the clock
-    nor who else is computing.
+    The share of it that a model reaches is the model's utilisation. It is measured, since a data sheet knows neither
+    the clock rate nor the load from other programs.
     """
     dtype = getattr(torch, precision)
     size = 8192 if device.startswith("cuda") else 768
@@ -141,7 +141,7 @@ def synchronise(device: str) -> None:
 
 
 def forget_peak_memory(device: str) -> None:
-    """Starts the measurement of `peak_memory` anew, where the system can."""
+    """Restarts the measurement of `peak_memory`, where the system can."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -150,7 +150,7 @@ def forget_peak_memory(device: str) -> None:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: what torch allocated on the GPU at most, or the most that this process had resident on the CPU.
+    """Bytes: the most that torch allocated on the GPU, or that this process had resident on the CPU.
 
     0 where the system does not say.
     """

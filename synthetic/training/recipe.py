@@ -16,21 +16,21 @@ class Recipe:
     steps: int  # optimiser steps, one batch each
     batch: int  # B, over all processes
     context: int  # J
-    accumulate: int = 1  # in how many passes a process's share of a batch goes through the model
+    accumulate: int = 1  # the number of passes in which a process's share of a batch goes through the model
     learning_rate: float = 2e-3  # at the end of the warm-up
-    final: float = 0.1  # the share of it at the end of the cosine
-    warm_up: float = 0.05  # the share of the steps that rise linearly
+    final: float = 0.1  # the share of that left at the end of the cosine
+    warm_up: float = 0.05  # the share of the steps in which it rises linearly
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-9
     weight_decay: float = 0.1  # of matrices (`training.adamw`)
-    embedding_decay: float = 0.1  # of the embedding, which is one, too
+    embedding_decay: float = 0.1  # of the embedding, also a matrix
     clip: float = 1.0  # the largest norm of the gradient
-    # "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks
+    # "bfloat16": matrix products in bfloat16, parameters in float32; "float64" is for yardsticks
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
 
     @property
     def tokens(self) -> int:
-        """How many tokens are predicted in training."""
+        """The number of tokens predicted in training."""
         return self.steps * self.batch * self.context
 
     def learning_rate_at(self, step: int) -> float:
@@ -43,7 +43,7 @@ class Recipe:
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Refuses heads that rotary positions cannot turn."""
+    """Refuses head dimensions that rotary positions cannot rotate."""
     if dim % heads or dim // heads % 2:
         raise UsageError(
             f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"

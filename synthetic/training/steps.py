@@ -1,7 +1,7 @@
-"""What goes on inside a model: how the steps of a descent lie, where values cease to be finite, and what energies do.
+"""What happens inside a model: how its steps lie, where values cease to be finite, and how energies change.
 
-At T = 2 the second step says something new only if it is asked near N(h) and does not repeat the first. Where the
-first step is longer than the stream it is added to, the second is asked about another state than the memory's.
+At T = 2 the second step contributes something new only if it is computed near N(h) and does not repeat the first.
+Where the first step is longer than the stream it is added to, the second is computed far from the memory's state.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from synthetic.training.looped import LoopedBlock
 class Steps:
     """The steps of one layer, as means over tokens.
 
-    Where attention and MLP take turns, a step is a turn, and the last energy is that at the end of the block.
+    Where attention and MLP take turns, a step is one turn, and the last energy is that at the end of the block.
     """
 
     layer: int  # counted from 1
     kind: str  # "attention" or "MLP"
-    application: int  # counted from 1, where a layer is reused
+    application: int  # counted from 1, for a layer that is reused
     stream: float  # the root mean square of h, the state that the descent starts from
     lengths: tuple[float, ...]  # |x^(t+1) - x^(t)| / |x^(t)| for t = 0 ... T-1
     turns: tuple[float, ...]  # the cosine of each step with the one before, T-1 of them
-    # the cosine of N(x^(t)), where step t is asked, and N(h), for t = 0 ... T-1; the first is 1
+    # the cosine of N(x^(t)), where step t is computed, and N(h), for t = 0 ... T-1; the first is 1
     nearness: tuple[float, ...]
     energies: tuple[float, ...]  # at N(x^(t)), t = 0 ... T
 
     @property
     def place(self) -> str:
-        """ "attention 1", and which application where it is not the first."""
+        """ "attention 1", with the number of the application if it is not the first."""
         again = "" if self.application == 1 else f", application {self.application}"
         return f"{self.kind} {self.layer}{again}"
 
@@ -58,7 +58,7 @@ class Steps:
 
 @torch.no_grad()
 def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
-    """The steps of every CEM layer on tokens (B, J), where the model starts them: at h, with N(h) as the memory."""
+    """The steps of every CEM layer on tokens (B, J), started as the model does: at h, with N(h) as the memory."""
     steps: list[Steps] = []
     for i, kind, n, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
@@ -72,7 +72,7 @@ def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
 
 @torch.no_grad()
 def steps_taken(model: LanguageModel, tokens: Tensor) -> float:
-    """How many steps tokens (B, J) take in a CEM layer, each until it stops: the mean over tokens and layers."""
+    """The steps that tokens (B, J) take in a CEM layer until they stop: the mean over tokens and layers."""
     taken: list[Tensor] = []
     for _, _, _, layer, h in applications(model, tokens):
         if isinstance(layer, CEMAttention | CEMGatedMLP):
@@ -85,8 +85,8 @@ def steps_taken(model: LanguageModel, tokens: Tensor) -> float:
 def applications(model: LanguageModel, tokens: Tensor) -> Iterator[tuple[int, str, int, nn.Module, Tensor]]:
     """Every application of a layer to tokens (B, J): its place, the layer, and the h (B, J, D) that it starts from.
 
-    A place is a block, counted from 1, "attention" or "MLP", and which application. A block whose halves take turns
-    stands for both. The final norm comes last.
+    A place is the number of the block (from 1), "attention" or "MLP", and the number of the application. If the
+    halves of a block take turns, the block stands for both. The final norm comes last.
     """
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
@@ -139,7 +139,7 @@ def _described(
 
 
 def warning(steps: Mapping[str, Sequence[Steps]]) -> str | None:
-    """What is said of layers whose first step of several is longer than the stream before training, by model."""
+    """A warning, by model, about layers whose first of several steps is longer than the stream before training."""
     places = {
         name: ", ".join(f"{step.lengths[0]:.1f} times in {step.place}" for step in layers if step.too_long)
         for name, layers in steps.items()
@@ -164,10 +164,10 @@ def _means(values: Tensor) -> tuple[float, ...]:
 
 @torch.no_grad()
 def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
-    """Names the first place of a forward pass where a value is not finite, None if all are.
+    """The first place of a forward pass where a value is not finite; None if all are finite.
 
-    It runs the model once more, so it is asked only when a loss or a gradient is not finite. The weights are still
-    those of that step: no update is made of a gradient that is not finite.
+    It runs the model again, so it is called only if a loss or a gradient is not finite. The weights are still those
+    of that step, because no update is made from a gradient that is not finite.
 
     Args:
         tokens: (B, J), the inputs of the step that failed.
@@ -195,10 +195,10 @@ def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
 
 
 def first_non_finite_gradient(model: nn.Module, backward: Callable[[], Tensor]) -> str | None:
-    """Names the parameter whose gradient is the first in the backward pass not to be finite, None if all are.
+    """The parameter whose gradient is the first in the backward pass that is not finite; None if all are finite.
 
     Args:
-        backward: fills the gradients anew; those there are, are thrown away before.
+        backward: computes the gradients; existing ones are discarded before.
     """
     model.zero_grad()
     backward()
@@ -228,19 +228,18 @@ class LayerProbe:
     energies: tuple[float, ...] = ()  # the mean energy at N(x^(t)), t = 0 ... T; () for Llama
     falls: tuple[float, ...] = ()  # the share of tokens whose energy falls at each of the T steps, in float32
     smallest_eigenvalue: float | None = None  # of the preconditioner, the smallest over heads; None for Llama
-    # the share of tokens for which the promised descent holds; None if nothing is promised
+    # the share of tokens with the descent that mathematics promises; None if it promises none
     promised: float | None = None
 
 
 @torch.no_grad()
 def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
-    """Probes every layer on tokens (B, J), each where the model starts it: at h, with N(h) as its memory.
+    """Probes every layer on tokens (B, J), started as the model does: at h, with N(h) as its memory.
 
-    Two questions are kept apart. Does the energy fall along the recursion as it is trained, with one gain per channel
-    inside the norm, where it need not (docs/mathematics.md §7c)? And does it fall where mathematics promises it:
+    It answers two questions. Does the energy fall along the recursion as trained, with one gain per channel inside
+    the norm? It need not (docs/mathematics.md §7c). And does it fall where mathematics promises it? That is so
     without a norm, for a shared positive semi-definite P, with any step on an attention energy (§4) and with a step
-    below 2 / (L lambda_max(P)) on an element-wise one (§9)? The second is asked in float64 and must hold for every
-    token.
+    below 2 / (L lambda_max(P)) on an element-wise one (§9). This is tested in float64 and must hold for every token.
     """
     probes: list[LayerProbe] = []
     for i, kind, _, layer, h in applications(model, tokens):
@@ -269,7 +268,7 @@ def _probe_cem(i: int, kind: str, layer: Any, h: Tensor) -> LayerProbe:
 def _promised(layer: CEMAttention | CEMGatedMLP, h: Tensor) -> float | None:
     """The share of tokens with eps(u - eta P g) <= eps(u) - eta (1 - eta L lambda_max / 2) g.P g, u = N(h).
 
-    It bounds the energy after the step, so that an update which stands still does not pass as one that descends.
+    The inequality demands a least fall, so an update that does nothing does not pass as descent.
     """
     exact = copy.deepcopy(layer).double()
     preconditioner = exact.preconditioner()

@@ -22,7 +22,7 @@ from synthetic.training.machine import Machine, synchronise
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import first_non_finite, first_non_finite_gradient
 
-VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # one vector for each head may make a parameter of two axes
+VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # may have two axes, as one vector for each head
 
 HERE = Machine()
 
@@ -43,12 +43,12 @@ class TrainingStep:
 class Training:
     """What happened while a model was trained."""
 
-    bits: tuple[float, ...]  # the loss of each step in bits per token, up to and without the first that is not finite
+    bits: tuple[float, ...]  # the loss of each step in bits per token, before the first that is not finite
     diverged_at: int | None  # the step whose loss or gradient was not finite, counted from 1; None if all were
     where: str | None  # the first layer and recursion step that was not finite then
-    # predicted tokens over wall time, without the first pass, which warms up, and the observers
+    # predicted tokens over wall time, not counting the first pass, which warms up, and the observers
     tokens_per_second: float
-    batches: str  # a fingerprint of the batches trained on; equal ones, equal batches in equal order
+    batches: str  # a fingerprint of the batches trained on; if equal, the batches and their order are
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Saving:
     path: Path  # of the checkpoint
     every: int  # steps between two; the last step is saved too
     specification: Mapping[str, Any]  # JSON that decides the run
-    resume: bool = False  # whether to go on from a checkpoint that is there
-    # plain values that an observer adds to; they are kept in the checkpoint, and put back from it
+    resume: bool = False  # whether to resume from a checkpoint if there is one
+    # plain values that an observer adds to; the checkpoint keeps them, and resuming restores them
     notes: list[Any] = field(default_factory=list)
 
 
 def check_shares(recipe: Recipe) -> None:
-    """Refuses a batch that passes cannot share equally.
+    """Refuses a batch that cannot be divided equally among the passes.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: it cannot be.
     """
     if recipe.batch % recipe.accumulate:
         raise UsageError(
@@ -90,7 +90,7 @@ def train(
     """Trains a model in place; stops before the update of a step whose loss or gradient is not finite.
 
     Args:
-        until: the step after which to stop, the recipe's last one if not given; the schedule is the recipe's.
+        until: the step after which to stop, by default the recipe's last; the schedule stays the recipe's.
         prepare: called before each step with the number of updates done.
         observe: called after each update; its time does not count.
     """
@@ -103,7 +103,7 @@ def train(
         saving.notes[:] = state.notes
     last = recipe.steps if until is None else min(until, recipe.steps)
     started = time.perf_counter()
-    _backward(wrapped, batches(0), recipe, machine).item()  # libraries start lazily: off the clock
+    _backward(wrapped, batches(0), recipe, machine).item()  # libraries start lazily, so this is not timed
     warm_up = time.perf_counter() - started
     optimiser.zero_grad()
     bits, digest = list(state.bits), state.batches
@@ -143,9 +143,9 @@ def update(
     recipe: Recipe,
     machine: Machine = HERE,
 ) -> Tensor:
-    """One step, told to the device and not waited for: the loss in nats and the norm of its gradient, (2,).
+    """One step, queued on the device without waiting: the loss in nats and the norm of its gradient, (2,).
 
-    Where either is not finite the weights stay as they are: the optimiser asks that of the device itself.
+    If either is not finite the weights stay as they are; the optimiser tests that on the device.
 
     Args:
         wrapped: the model as `machine` trains it. tokens: the batch, (B, J+1).
@@ -170,9 +170,9 @@ def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machin
 def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
     """The recipe's optimiser: one group of parameters for each weight decay.
 
-    Gains, biases and diagonals have no decay. The paper does not say what is decayed. Decay pulls a parameter to 0,
-    which for a matrix is the simplest map and for a vector here is none: a gain of 0 silences a layer, and p = 0
-    makes a preconditioner ln 2 instead of 1.
+    The paper does not say what is decayed. Here gains, biases and diagonals are not. Decay pulls a parameter to 0.
+    For a matrix that is the simplest map, but not for these vectors: a gain of 0 silences a layer, and p = 0 makes a
+    preconditioner ln 2 instead of 1.
     """
     groups = dict[float, list[nn.Parameter]]()
     for name, parameter in model.named_parameters():
@@ -195,10 +195,10 @@ def autocast(recipe: Recipe, device: str) -> torch.autocast:
 
 
 def nats(model: nn.Module, tokens: Tensor, recipe: Recipe, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least.
+    """-log p of each token but a window's first: tokens (B, J+1) -> (B, J), at least float32.
 
     Args:
-        of: `surprisals`, or the same compiled.
+        of: `surprisals`, possibly compiled.
     """
     with autocast(recipe, tokens.device.type):
         logits = model(tokens[:, :-1])  # (B, J, V)
@@ -206,9 +206,9 @@ def nats(model: nn.Module, tokens: Tensor, recipe: Recipe, of: Callable[[Tensor,
 
 
 def surprisals(logits: Tensor, targets: Tensor) -> Tensor:
-    """-log p(target) of each token, of float32 at least: logits (B, J, V), targets (B, J) -> (B, J).
+    """-log p(target) of each token, at least float32: logits (B, J, V), targets (B, J) -> (B, J).
 
-    With the classes last: in the middle, where torch also takes them, the same takes 1.6 times as long on a CPU.
+    The classes are the last axis: as the middle one, which torch also accepts, it takes 1.6 times as long on a CPU.
     """
     exact = logits if logits.dtype == torch.float64 else logits.float()
     return F.cross_entropy(exact.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)

@@ -1,4 +1,4 @@
-"""What came of a run: the payload of its result file, and the tables that a person reads."""
+"""The outcome of a run: the payload of its result file, and the tables for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from synthetic.training.steps import warning
 
 @dataclass(frozen=True)
 class TrainingFindings:
-    """What came of a run."""
+    """The outcome of a run."""
 
     config: LanguageConfig
     ground: Ground
@@ -31,12 +31,12 @@ class TrainingFindings:
 
     @cached_property
     def reasons(self) -> list[str]:
-        """What speaks against it, one sentence each; [] is a pass."""
+        """Why it does not pass, one sentence each; [] if it passes."""
         return reasons_to_fail(self.results, self.ground.yardsticks.bigram, self.config.band, self.ground.floor)
 
     @property
     def passed(self) -> str:
-        """What a run says that passes: how far its models are ahead of the yardsticks."""
+        """What a run that passes has shown, in a sentence."""
         sentence = "every loss falls, and every model needs fewer bits than a bigram model"
         baselines = [result.contender.baseline for result in self.results]
         if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
@@ -81,10 +81,10 @@ def payload(findings: TrainingFindings) -> dict[str, Any]:
 
 
 def tables(findings: TrainingFindings, content: Mapping[str, Any]) -> list[Table]:
-    """What a person reads: the models, the yardsticks, and the layers if any has an energy.
+    """The tables for people: the models, the yardsticks, and the layers if any has an energy.
 
     Args:
-        content: the result, as its file will have it.
+        content: the result as in its file.
     """
     made = [plain(models(content)), _yardsticks_table(findings.ground)]
     if any(result.probes for result in findings.results):
@@ -164,15 +164,15 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
 
 
 def reasons_to_fail(results: Sequence[ModelResult], bigram: float, band: float, floor: Tensor | None) -> list[str]:
-    """One sentence for each thing that is wrong; [] is a pass.
+    """One sentence for each thing that is wrong; [] if the run passes.
 
-    Every loss is finite and falls; every model needs fewer bits per token than a bigram model, and not fewer than
-    mathematics allows; energies fall for every token where they must; and every model keeps within the band of the
-    baseline.
+    A run passes if every loss is finite and falls; every model needs fewer bits per token than a bigram model, but
+    not fewer than mathematics allows; energies fall for every token where they must; and every model stays within the
+    band of the baseline.
 
     Args:
         bigram: bits per token of a bigram model on the same validation windows.
-        floor: the least bits per token there can be on each of them, (W,); None of most corpora.
+        floor: the least possible bits per token of each of these windows, (W,); None for most corpora.
         band: how many times the bits of the best baseline a model may need.
     """
     reasons = []
@@ -196,9 +196,9 @@ def reasons_to_fail(results: Sequence[ModelResult], bigram: float, band: float, 
 
 
 def _best_baseline(result: ModelResult, results: Sequence[ModelResult]) -> float | None:
-    """The fewest bits of a baseline with the positions of this model, or of any where there is no such one.
+    """The fewest bits of a baseline with this model's positions, or of any baseline if none has these.
 
-    How soon a model learns to look at its neighbours is a matter of its positions, which are not what is compared.
+    How soon a model learns to look at its neighbours depends on its positions, which are not under comparison.
     """
     if result.contender.baseline:
         return None
@@ -221,7 +221,7 @@ def _reasons_of_one(result: ModelResult, bits: float, bigram: float, floor: Tens
             " more --steps"
         )
     if floor is not None and result.validation is not None:
-        above = result.validation - floor  # (W,); its mean over the source is never negative, that of a sample may be
+        above = result.validation - floor  # (W,); its expected mean is never negative, but that of a sample may be
         error = float(above.std(correction=1)) / math.sqrt(len(above)) if len(above) > 1 else 0.0
         if float(above.mean()) < -4 * error:
             reasons.append(

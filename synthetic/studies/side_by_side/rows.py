@@ -17,15 +17,15 @@ from synthetic.training.recipe import Recipe, check_heads
 
 @dataclass(frozen=True)
 class Contender:
-    """A model and what the tables call it."""
+    """A model and its name in the tables."""
 
     name: str
     model: LanguageModelConfig
-    baseline: bool = False  # whether the others must keep within the run's band of it
+    baseline: bool = False  # whether the others must stay within the run's band of it
 
     @property
     def slug(self) -> str:
-        """The name as a folder and a command line have it: "CEM T=2" is cem-t2."""
+        """The name for folders and the command line: "CEM T=2" becomes cem-t2."""
         return self.name.lower().replace(" ", "-").replace("=", "")
 
 
@@ -39,7 +39,7 @@ WHY_SMALL_BAND = (
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """All that decides a run but its corpus and seed."""
+    """All that determines a run except its corpus and seed."""
 
     contenders: tuple[Contender, ...]  # the models compared
     recipe: Recipe  # how each is trained
@@ -51,14 +51,14 @@ class LanguageConfig:
 def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple[int, ...]) -> tuple[Contender, ...]:
     """Llama with rotary and with ALiBi positions, and CEM at several T, of the same depth and width.
 
-    CEM is the paper's full CEM (`cemverify.cem.presets.full_cem`) but for its preconditioners, which are diagonal
-    and shared by the heads: the low-rank ones per head make a step 1.5 times as long and, the paper reports, buy
-    little. The diagonal of A_k stays, as the paper finds that it matters, at a tenth of the time of a step.
-    CEM's MLP has two projections where Llama's has three, so 3/2 of the hidden units make equal parameters; both
-    are rounded to a multiple of 8. CEM's attention has half of Llama's parameters, as it always does.
+    CEM is the paper's full CEM (`cemverify.cem.presets.full_cem`) except for its preconditioners, which are diagonal
+    and shared by the heads: low-rank ones per head make a step take 1.5 times as long and, the paper reports, gain
+    little. The diagonal of A_k stays, because the paper finds that it matters; it takes a tenth of the time of a
+    step. CEM's MLP has two projections and Llama's three, so CEM gets 3/2 as many hidden units for equal parameters;
+    both numbers are rounded to a multiple of 8. CEM's attention has half of Llama's parameters, as always.
 
-    Weights start at N(0, 1/D): the usual 0.02 is made for D in the thousands, and a model as narrow as these
-    then spends much of so short a training on growing its weights.
+    Weights start at N(0, 1/D): the usual 0.02 is meant for D in the thousands. With it, models as narrow as these
+    would spend much of so short a training on growing their weights.
     """
     check_heads(dim, heads)
     frame = Frame(paper.Size(dim, layers, heads, _eights(8 * dim / 3)), vocabulary, dim**-0.5)
@@ -75,24 +75,24 @@ def _eights(units: float) -> int:
 
 
 def tiny(vocabulary: int, precision: Literal["float32", "bfloat16"] = "float32") -> LanguageConfig:
-    """Seconds on one CPU core: shows that all parts work together. On a GPU in the precision that it trains in."""
+    """Takes seconds on one CPU core and shows that all parts work together; on a GPU, in the GPU's precision."""
     recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2, precision=precision)
     return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256)
 
 
 def smoke(vocabulary: int) -> LanguageConfig:
-    """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
+    """Takes a few minutes on two CPU cores; batches are small, as more steps of fewer tokens learn faster here."""
     recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
     return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256)
 
 
 def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
-    """The paper's 86M Llama, also with ALiBi, and its full CEM, in bfloat16, 150 steps of 8,192 tokens.
+    """The paper's 86M Llama, also with ALiBi, and its full CEM, in bfloat16, for 150 steps of 8,192 tokens.
 
-    The vocabulary is another; CEM's preconditioners are diagonal and shared by the heads, as in `contenders`.
+    The vocabulary differs; CEM's preconditioners are diagonal and shared by the heads, as in `contenders`.
 
-    At the rates measured on an H100 (docs/results/gpu.md) 1.2 million tokens take the four models 41 seconds without
-    compiling; what compiling takes is the larger part of two minutes, and a third T would not fit.
+    At the rates measured on an H100 (docs/results/gpu.md) the four models need 41 seconds for 1.2 million tokens,
+    without compilation. Compilation takes most of two minutes, so a third T would not fit.
     """
     recipe = Recipe(steps=150, batch=4, context=paper.CONTEXT, precision="bfloat16")
     models = [
@@ -113,10 +113,10 @@ DEFAULT_PRESET = "smoke"
 
 @dataclass(frozen=True)
 class PresetChoice:
-    """A preset, and what is changed of it."""
+    """A preset, and the changes to it."""
 
     preset: str = DEFAULT_PRESET
-    recipe: Mapping[str, Any] = field(default_factory=dict)  # other numbers of the recipe
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # changed numbers of the recipe
     # dim, layers, heads: of the models, D, L and K; None keeps the preset's
     dim: int | None = None
     layers: int | None = None
@@ -125,7 +125,7 @@ class PresetChoice:
     models: tuple[str, ...] = ()  # slugs of the contenders that are trained; () takes all
 
     def config(self, device: str, vocabulary: int) -> LanguageConfig:
-        """The complete configuration, for a device and for tokens of a vocabulary."""
+        """The complete configuration, for a device and a size of vocabulary."""
         chosen = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
         chosen = replace(chosen, recipe=replace(chosen.recipe, **self.recipe))
         if any((self.dim, self.layers, self.heads, self.depths)):

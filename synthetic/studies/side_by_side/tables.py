@@ -10,7 +10,7 @@ from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """The model with the fewest bits per byte, or that there is none."""
+    """A sentence on the model with the fewest bits per byte, or that there is none."""
     scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
     if not scored:
         return "every language model diverged"
@@ -19,7 +19,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def models(content: Mapping[str, Any]) -> Sheet:
-    """Every model: what it costs, how fast it was, and its bits beside those of simpler models and of the source."""
+    """Every model: its cost, its speed, and its bits beside those of simpler models and of the source."""
     corpus, recipe = content["corpus"], content["made_by"]["configuration"]["recipe"]
     unit, references, floor = corpus["unit"], corpus["bits_per_byte"], corpus.get("floor_bits_per_byte")
     token = unit if corpus["train"]["tokens"] == corpus["train"]["bytes"] else "token"
@@ -60,7 +60,7 @@ def models(content: Mapping[str, Any]) -> Sheet:
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
-    """The models, beside what they are measured against."""
+    """The models, beside the yardsticks."""
     sheet, corpus = models(content), content["corpus"]
     bits = [column.name.startswith("validation bits") for column in sheet.columns]
 

@@ -1,4 +1,4 @@
-"""Contenders trained on the same batches, scored and looked into, one after another or side by side."""
+"""Contenders trained on the same batches, scored and probed, one after another or in parallel."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from synthetic.training.steps import LayerProbe, Steps, probe, steps_of
 from synthetic.training.training import Saving, Training, TrainingStep, check_shares, score, train
 
 SECONDS_BETWEEN_LINES = 5.0
-PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
+PROBED_TOKENS = 2048  # at most this many, for attention weights and energies of all layers
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What is trained, on what, and what is kept of it."""
+    """What is trained, on what, and what is kept."""
 
     models: PresetChoice  # a preset and what is changed of it
     corpus: CorpusChoice
     corpora: Path  # the folder where tokens lie
     seed: int = 0  # of weights and batches
     workers: int | None = None  # processes on this machine; None takes one for each CPU
-    folder: Path | None = None  # of weights and checkpoints; None keeps nothing
-    every: int | None = None  # steps between checkpoints; None keeps none but the weights at the end
-    # whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says
+    folder: Path | None = None  # for weights and checkpoints; None keeps nothing
+    every: int | None = None  # steps between checkpoints; None keeps only the final weights
+    # whether to resume from existing checkpoints; then the last step is kept, whatever `every` says
     resume: bool = False
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """What was found out about one model."""
+    """What was found about one model."""
 
     contender: Contender
-    parameters: int  # how many it has
+    parameters: int  # their number
     cost: Cost  # FLOPs per token
     training: Training
     validation: Tensor | None  # bits per token of each validation window, (W,); None if it diverged
     probes: tuple[LayerProbe, ...]  # of all layers after training; () for a model that diverged
-    peak_bytes: int  # of memory while it was trained
-    # start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged
+    peak_bytes: int  # the peak memory of its training
+    # start, trained: the steps of its CEM layers before and after training; () after a run that diverged
     start: tuple[Steps, ...] = ()
     trained: tuple[Steps, ...] = ()
 
@@ -80,30 +80,30 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Ground:
-    """A corpus, the windows that are scored, and what simpler models and the device reach."""
+    """A corpus, the windows that are scored, the scores of simpler models, and the device's speed."""
 
     corpus: Corpus
     windows: Tensor  # (W, J+1), of the validation part
     yardsticks: Yardsticks
-    floor: Tensor | None  # the least bits per token there can be on each window, (W,); None of text
+    floor: Tensor | None  # the least possible bits per token of each window, (W,); None for text
     peak_flops: float  # FLOP/s of matrix products on this device
     machine: Machine
 
     @property
     def per_byte(self) -> float:
-        """Tokens per byte: what turns bits per token into bits per byte; over all of the validation part."""
+        """Tokens per byte over the whole validation part: the factor from bits per token to bits per byte."""
         return self.corpus.validation.tokens_per_byte
 
 
 def train_side_by_side(run: TrainingRun, machine: Machine) -> tuple[LanguageConfig, Ground, list[ModelResult]]:
     """Trains and measures all contenders of a run; progress goes to stderr."""
-    # wrong numbers need no corpus to be told
+    # refuse wrong numbers before a corpus is made
     check_shares(run.models.config(machine.device, Symbols().vocabulary).recipe)
     check_outputs(folders=[run.folder])
     corpus = open_corpus(run.corpus, run.corpora)
     config = run.models.config(machine.device, corpus.vocabulary)
     chain = chain_of(run.corpus)
-    if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
+    if chain is not None:  # how soon a model finds the order of a chain depends on its positions
         config = replace(config, band=math.inf, why_band="no band is asked for on a chain")
     with on_one_thread():
         windows = spread_windows(corpus.validation.tokens, config.validation_windows, config.recipe.context)
@@ -124,7 +124,7 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground) -> list
     if workers <= 1 or machine.cuda:
         return [train_contender(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
     by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
-    # torch's optimisers import its compiler, which takes longer than torch itself
+    # torch's optimisers import its compiler, which takes longer than importing torch
     with processes(workers, [__name__, "torch._dynamo"]).open() as pool:
         try:
             futures = {c.name: pool.submit(_train_here, run, config, c, ground.windows, machine) for c in by_cost}
@@ -136,7 +136,7 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground) -> list
 def _train_here(
     run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
 ) -> ModelResult:
-    """Trains a contender in a worker process, which opens the corpus that was made."""
+    """Trains a contender in a worker process, which opens the existing corpus."""
     with on_one_thread():
         return train_contender(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
 
@@ -150,7 +150,7 @@ def train_contender(
     few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1].to(machine.device)
     start = steps_of(model, few)
     count = sum(parameter.numel() for parameter in model.parameters())
-    specification = {  # JSON that decides a run on the CPU bit for bit
+    specification = {  # JSON that determines a run on the CPU bit for bit
         "vocabulary": corpus.vocabulary,
         "corpus": corpus.digest,
         "tokeniser": corpus.tokeniser,
@@ -160,7 +160,7 @@ def train_contender(
     }
     saving = None
     folder = None if run.folder is None else run.folder / contender.slug
-    if folder is not None:  # where at least each finished model is kept
+    if folder is not None:  # it keeps at least each finished model
         saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
     observe = _progress(contender.name, recipe, machine)
     forget_peak_memory(machine.device)
@@ -177,7 +177,7 @@ def train_contender(
 
 
 def _progress(name: str, recipe: Recipe, machine: Machine) -> Callable[[TrainingStep], None]:
-    """Prints a line on stderr every few seconds and at the end of a training; what compiling takes, on the first."""
+    """Prints a line on stderr every few seconds and at the end of a training; the first says what compiling took."""
     last = -math.inf
     if machine.compiled:
         note(f"{name:11} compiling")
