@@ -1,9 +1,9 @@
-"""Models that learn a function from the points before: a block of attention and an MLP, over a sequence of points.
+"""Models that learn a function from its earlier points: a block of attention and an MLP, over a sequence of points.
 
     points (n, J, d + 1) -> tokens (n, 2 J, D), for each point first (x, 0) and then (x, y) -> blocks, causal, without
     positions -> a norm and a linear read-out at the tokens without y -> predictions (n, J)
 
-So the prediction of a value sees the points before it and its own x, and a single block can compare the two.
+So a prediction sees the earlier points and its own x, and a single block can compare the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from synthetic.studies.recursion.stacked import Stacked
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Blocks of CEM, whose steps sum to 1 in each half, or of Llama."""
+    """Blocks of CEM, in each half of which the step sizes sum to 1, or of Llama."""
 
     layers_of: Literal["CEM", "Llama"] = "CEM"
     # width, heads, hidden: D, K and M
@@ -33,18 +33,18 @@ class BlockSpec:
     hidden: int = 64
     steps: int = 1  # T of CEM's halves
     memory: Literal["fixed", "refreshed"] = (
-        "fixed"  # refreshed: each step reads its memory anew, as a layer does that is used T times
+        "fixed"  # refreshed: each step reads its memory anew, like a layer that is applied T times
     )
-    layers: int = 1  # blocks in a row, each with weights of its own
+    layers: int = 1  # number of blocks in a row, each with its own weights
 
     @property
     def depth(self) -> int:
-        """T: how many steps it takes, in all layers."""
+        """T: the number of steps in all layers together."""
         return self.steps * self.layers
 
     @property
     def block(self) -> BlockConfig:
-        """One block, each half with all its steps, or with one of them where the memory is refreshed."""
+        """One block, each half with all its steps, or with a single step if the memory is refreshed."""
         D, std = self.width, self.width**-0.5
         if self.layers_of == "Llama":
             llama = LlamaAttentionConfig(D, self.heads, "none", init_std=std)
@@ -66,7 +66,7 @@ class InContext(nn.Module):
     def __init__(self, spec: BlockSpec, inputs: int, generator: torch.Generator) -> None:
         super().__init__()
         self.times = spec.steps if spec.memory == "refreshed" else 1
-        # what all models have comes first, so that they begin alike
+        # what all models have comes first, so that they start alike
         self.read_in = normal((spec.width, inputs + 1), 1.0, generator)
         self.read_out = normal((spec.width,), spec.width**-0.5, generator)
         self.norm = RMSNorm(spec.width)
@@ -88,7 +88,7 @@ class InContext(nn.Module):
 
 
 class BlockStack(Stacked):
-    """S of these models; a replicate's first weights depend on its streams, and on the spec where shapes do."""
+    """S of these models; a replicate's initial weights depend on its streams, and on the spec only through shapes."""
 
     def __init__(self, spec: BlockSpec, inputs: int, streams: Sequence[Streams], draw: str = "") -> None:
         models = [InContext(spec, inputs, s.generator(Stream.WEIGHTS, f"blocks{draw}")) for s in streams]

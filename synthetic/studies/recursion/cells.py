@@ -1,8 +1,8 @@
-"""The cells of the recursion study: a function drawn and set beside what needs no training, or one contender at one
-learning rate trained on all functions of a prior at once.
+"""The cells of the recursion study: a function with the scores of its references, or one contender at one learning
+rate, trained on all functions of a prior at once.
 
-A cell is a frozen specification of plain values. What is found is plain values too, and follows from the
-specification alone: no clock, no machine.
+A cell is a frozen specification of plain values. Its result consists of plain values too, and depends on the
+specification alone, not on the clock or the machine.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from synthetic.studies.recursion.ensembles import Fit, Recipe, Stack, fit, squar
 from synthetic.studies.recursion.references import OF_SEQUENCES, REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, RegressorStack
 
-# Trained models are also evaluated with so many steps, whatever their own T.
+# Trained models are also evaluated with these numbers of steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))
-# Of sequences, the error in training is told on so many functions.
+# For sequences, the training error is computed on this many functions.
 _FEW = 512
 
 
@@ -38,7 +38,7 @@ class Replicate:
 
     task: TaskConfig  # what it is drawn from
     root: int  # the seed of the study
-    seed: int  # the number of the replicate
+    seed: int  # the replicate's number
 
     @property
     def streams(self) -> Streams:
@@ -48,18 +48,18 @@ class Replicate:
 
 @dataclass(frozen=True)
 class TaskCell:
-    """A function, and the references on it."""
+    """A function, and the scores of the references on it."""
 
     replicate: Replicate
 
     @property
     def label(self) -> str:
-        """What the progress of a run says of the cell: prior, and function or model."""
+        """The cell in the progress of a run: prior, and function or model."""
         return f"{self.replicate.task.prior} seed {self.replicate.seed}: function and references"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly: a Cholesky factorisation, and references that need several of that size."""
+        """Seconds, roughly: a Cholesky factorisation, and references that need several of that size."""
         points = 512 if self.replicate.task.sequence else self.replicate.task.points
         return 1.0 + 12.0 * (points / 5120) ** 3
 
@@ -71,19 +71,19 @@ class ModelCell:
     replicates: tuple[Replicate, ...]
     contender: Contender
     recipe: Recipe
-    # shares at which its points are stopped by energy, where it has one, at test time
+    # shares (`engine.stopping`) at which an energy, if it has one, stops its points at test time
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
 
     @property
     def label(self) -> str:
-        """What the progress of a run says of the cell: prior, and function or model."""
+        """The cell in the progress of a run: prior, and function or model."""
         return f"{self.replicates[0].task.prior}: {self.contender.name} at rate {self.recipe.learning_rate:g}"
 
     @property
     def cost(self) -> float:
-        """Roughly the seconds that the cell takes on one core; it orders the cells, and makes an estimate."""
+        """Roughly the seconds that the cell takes on one core, to order the cells and to estimate the time."""
         task, points = self.replicates[0].task, len(self.replicates) * self.recipe.steps * self.recipe.batch
-        if task.sequence:  # whose many small operations take longer than their FLOPs say
+        if task.sequence:  # many small operations take longer than their FLOPs suggest
             return 1.0 + 1.6e-5 * points * task.sequence * (0.2 + 0.8 * (self.contender.depth or 1))
         flops = cost_of(self.contender.spec, task.dimensions).training
         return 1.0 + points * (flops.matmul / 3.5e10 + flops.elementwise / 4e9)
@@ -94,7 +94,7 @@ class TaskRecord:
     """What is known of a function before any model is trained."""
 
     floor: float  # the root of the least mean squared error, expected over functions
-    prior_std: float  # that of predicting 0
+    prior_std: float  # the error of predicting 0
     jitter: float  # added to the prior variance
     sampling: str  # how it was drawn, in words
     scores: Mapping[str, Score]  # of the references, by name
@@ -103,31 +103,31 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What came of one replicate of a model cell."""
+    """The result of one replicate of a model cell."""
 
     score: Score | None  # None if it diverged
     train_rmse: float | None  # on the noisy training targets
-    held_out_rmse: float | None  # on the points that chose the weights; None if it was never finite
-    best_step: int  # after how many training steps the model had the weights that are scored
-    # the training step at which the loss ceased to be finite; the number of steps, if only the predictions did
+    held_out_rmse: float | None  # on the held-out points; None if it was never finite
+    best_step: int  # the training step after which the model had the weights that are scored
+    # the training step at which the loss ceased to be finite; the number of steps if only the predictions did
     diverged_at: int | None
-    # the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite; () of an own model
+    # the expected error of these weights with T' = 1 ... 16 steps, None where not finite; () for a user's own model
     at_depth: tuple[float | None, ...]
     # energies, norms: mean energy, and root mean square of x, over the test points at x^(0) ... x^(T)
     energies: tuple[float, ...] | None = None
     norms: tuple[float, ...] | None = None
     falls: tuple[float, ...] | None = None  # for each of the T steps, the share of test points whose energy it lowers
     smallest_eigenvalue: float | None = None  # of P
-    # eta. All from `energies` on are None for a model without an energy, and where they are not finite
+    # eta. All fields from `energies` on are None for a model without an energy, and where they are not finite
     step_size: float | None = None
-    # the expected error with each of the cell's stops, of at most 16 steps; () without an energy
+    # the expected error with each of the cell's stops, after at most 16 steps; () without an energy
     at_stops: tuple[AtStop, ...] = ()
-    by_points: ByPoints | None = None  # of sequences: the score at each position
+    by_points: ByPoints | None = None  # for sequences: the score at each position
 
 
 @algorithm("synthetic.recursion.cells:compute_task", tasks=1, references=1)
 def compute_task(cell: TaskCell) -> dict[str, Any]:
-    """Draws a function and scores what needs no training."""
+    """Draws a function and scores the references on it."""
     task = _drawn(cell.replicate)
     sequences = bool(task.config.sequence)
     made = {name: predict(task) for name, predict in (OF_SEQUENCES if sequences else REFERENCES).items()}
@@ -147,7 +147,7 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
     model = stack(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
     batches = [s.generator(Stream.BATCHES, part) for s in streams]
     fits = fit(model, inputs.float().to(device), targets.float().to(device), cell.recipe, batches)
-    model.cpu().double()  # so that rounding does not decide whether an energy falls
+    model.cpu().double()  # so rounding does not decide whether an energy falls
     with torch.no_grad():
         few = _FEW if tasks[0].config.sequence else inputs.shape[1]
         train_errors = squared_errors(model, inputs[:, :few], targets[:, :few]).sqrt()  # (S,)
@@ -160,7 +160,7 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
 
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without what it has of sequences alone, where it has none: as payloads were before there were any."""
+    """A record as a payload; an empty `by_points` is left out, as in payloads from before there were sequences."""
     return {name: value for name, value in record.items() if value or name != "by_points"}
 
 
@@ -190,7 +190,7 @@ def _evaluate(
     points = torch.stack([task.test_inputs for task in tasks])  # (S, m, d)
     own, predictions, ended = model(points), [], []
     ways: list[dict[str, Any]] = [{} for _ in points]
-    # of a model of the user's own no steps are known, and layers of their own are no steps
+    # a user's model has no known steps, and layers with separate weights are not steps
     if isinstance(model, RegressorStack) and model.spec.layers == 1:
         predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
         ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
@@ -221,7 +221,7 @@ def _evaluate(
 
 
 def _ways(model: RegressorStack, points: Tensor) -> list[dict[str, Any]]:
-    """What the states and energies of each replicate do on the way down; nothing for a model without an energy."""
+    """How the states and energies of each replicate change along the descent; {} for a model without an energy."""
     core, trajectory = model.core, model.trajectory(points)
     if trajectory is None or not isinstance(core, CEMCore):
         return [{} for _ in points]
@@ -251,9 +251,9 @@ def _expected(task: Task, predictions: Tensor) -> float | None:
 
 @lru_cache(maxsize=8)
 def _tasks(replicates: tuple[Replicate, ...]) -> tuple[Task, ...]:
-    """The functions of a prior; a worker that trains several contenders on them factorises once.
+    """The functions of a prior, kept so that a worker that trains several contenders on them factorises once.
 
-    Not through the cache of `draw`, which holds but a few of them.
+    It bypasses the cache of `draw`, which holds only a few.
     """
     return tuple(map(_drawn, replicates))
 

@@ -1,12 +1,12 @@
-"""The models that the recursion study compares, each with a name, and what they cost.
+"""The models that the recursion study compares, by name, and their costs.
 
-Sizes are matched exactly: with D the width and M the hidden size of the CEM MLP,
+Sizes are matched exactly. With D the width and M the hidden size of the CEM MLP:
 
     parameters   CEM 2DM, untied gated MLP 3DM'               equal at M' = 2M/3
     FLOPs        CEM (2 + 4T)DM, untied gated MLP 6DM'        equal at M' = (1 + 2T)M/3
     FLOPs        CEM at T = 1 with M, at T with M'            equal at M' = 3M/(1 + 2T)
 
-The lift and the read-out, the same for all of one width, are not part of this matching.
+The lift and the read-out, which are the same for all models of one width, are not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from synthetic.studies.recursion.own import OwnSpec, OwnStack, specs
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 
 INPUTS = 10
-# 2 x 3 x 17, so that the sizes matched to it come out whole
+# 102 = 2 x 3 x 17, so that the sizes matched to it are integers
 CEM = CEMSpec(width=32, hidden=102)
 MLP = GatedMLPSpec(width=32, hidden=102)
 BLOCK = BlockSpec()
@@ -35,16 +35,16 @@ BLOCK = BlockSpec()
 
 @dataclass(frozen=True)
 class Contender:
-    """A model that takes part in the study, under the name of its family and its depth."""
+    """A model in the study, named by its family and its depth."""
 
-    family: str  # what it is called without its depth; models of one family are compared with its smallest T
+    family: str  # its name without its depth; the models of a family are compared with the one with the smallest T
     spec: Spec | OwnSpec | BlockSpec  # the model
-    # which first weights and batches; models of one draw share them, and the second is for A/A comparisons
+    # which initial weights and batches: models with the same draw share them; the second is for A/A comparisons
     draw: int = 0
 
     @property
     def depth(self) -> int | None:
-        """T: how many descent steps, applications of an untied MLP, or layers; None of an own model without T."""
+        """T: the number of descent steps, uses of an untied MLP, or layers; None for a user's model without T."""
         return self.spec.depth
 
     @property
@@ -55,30 +55,30 @@ class Contender:
 
 @dataclass(frozen=True)
 class RegressorCost:
-    """What a regressor costs in parameters and FLOPs."""
+    """The cost of a regressor in parameters and FLOPs."""
 
     parameters: int  # their number
     inference: Flops  # FLOPs of one prediction
-    training: Flops  # of one point of a training step
+    training: Flops  # FLOPs of a training step per point
 
 
 @dataclass(frozen=True)
 class Family:
-    """Models that differ in their depth, or in what is matched to a depth."""
+    """Models that differ in their depth, or in a size that is matched to a depth."""
 
     about: str  # one line for `--help`
     contenders: Callable[[Sequence[int]], list[Contender]]  # the models at the recursion depths T of a study
 
 
 def _each(about: str, name: str, model: Any, T: str = "steps", **options: Any) -> Family:
-    """One model with these options at every T, which is a field of it."""
+    """One model with these options at every T; the parameter `T` names the field of the model that holds T."""
     return Family(
         about, lambda depths: [Contender(name, replace(model, **options, **{T: depth})) for depth in depths]
     )
 
 
 def _again(about: str, model: Any) -> Family:
-    """A model at the smallest T with other weights and batches."""
+    """A model at the smallest T with different weights and batches."""
     name = "A/A: CEM, other weights"
     return Family(about, lambda depths: [Contender(name, replace(model, steps=min(depths)), draw=1)])
 
@@ -166,7 +166,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-# Of functions that are learned from the points before.
+# For functions that are learned from their earlier points.
 OF_SEQUENCES: Mapping[str, Family] = {
     "block": _each("a block of CEM attention and a CEM MLP, T steps of 1/T on a fixed memory", "CEM", BLOCK),
     "block-refreshed": _each(
@@ -179,7 +179,7 @@ OF_SEQUENCES: Mapping[str, Family] = {
 
 
 def family(name: str, *, of_sequences: bool = False) -> Family:
-    """The family of that name, or the one that a module of the user's makes."""
+    """The family with this name, or the one that a user's module makes."""
     if of_sequences:
         return one_of("model family of functions from context", name, OF_SEQUENCES, "; it takes none of your own")
     if ":" not in name:
@@ -188,7 +188,7 @@ def family(name: str, *, of_sequences: bool = False) -> Family:
 
 
 def stack(spec: Spec | OwnSpec | BlockSpec, inputs: int, streams: Sequence[Streams], draw: str = "") -> Stack:
-    """The models of a kind, one for each replicate; the arguments as of `RegressorStack`."""
+    """The models of a kind, one for each replicate; arguments as for `RegressorStack`."""
     if isinstance(spec, OwnSpec):
         return OwnStack(spec, inputs, streams)
     if isinstance(spec, BlockSpec):
@@ -198,13 +198,13 @@ def stack(spec: Spec | OwnSpec | BlockSpec, inputs: int, streams: Sequence[Strea
 
 @cache
 def cost_of(spec: Spec | OwnSpec | BlockSpec, inputs: int = INPUTS, sequence: int = 0) -> RegressorCost:
-    """Parameters and FLOPs of a regressor, counted on the meta device; a user's code may not know that device.
+    """Parameters and FLOPs of a regressor, counted on the meta device, or on the CPU for a user's own model.
 
     Args:
-        sequence: J, of a model of sequences of points.
+        sequence: J, for a model of sequences of points.
     """
     device = "cpu" if isinstance(spec, OwnSpec) else "meta"
-    # a batch: what a training step does once for all of them is shared out
+    # a batch, so that work done once per training step is divided among its points
     x = torch.ones(1, 128, *((sequence, inputs + 1) if sequence else (inputs,)), device=device)
     y = torch.ones(x.shape[:-1], device=device)
     points = y.numel()

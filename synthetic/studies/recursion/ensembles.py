@@ -1,11 +1,11 @@
-"""Training stacked regressors: AdamW on every replicate's own squared error, each on its own batches.
+"""Trains stacked regressors: AdamW on every replicate's own squared error, each on its own batches.
 
-The sum of the replicates' losses has, for each replicate's weights, the gradient of its own loss; AdamW and the
-choice of the best weights are element-wise. So every replicate is trained as if alone. One that diverges is
-reported and disturbs no other.
+For each replicate's weights, the gradient of the summed losses is that of its own loss; AdamW and the choice of the
+best weights are element-wise. So every replicate is trained as if alone. One that diverges is reported and affects no
+other.
 
-The last points of each training set are held out and choose the weights. Without that the number of steps would
-decide which depth wins: shallow models still learn when deep ones already learn the noise.
+The last points of each training set are held out to choose the weights. Otherwise the number of training steps would
+decide which depth wins: shallow models still learn when deep ones already fit the noise.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Stack = RegressorStack | OwnStack | BlockStack
 
 @dataclass(frozen=True)
 class Recipe:
-    """How regressors are trained: optimiser steps, batches, rate, and what chooses the weights."""
+    """How regressors are trained: optimiser steps, batches, learning rate, and the choice of weights."""
 
     steps: int = 1200  # optimiser steps
     batch: int = 128  # points in each
-    learning_rate: float = 1e-2  # at the start; it falls to 0 as half a cosine
+    learning_rate: float = 1e-2  # at the start; it falls to 0 along half a cosine
     weight_decay: float = 0.1  # decoupled, as in AdamW
-    held_out: float = 0.125  # share of the training points that choose the weights
-    check_every: int = 20  # steps between looks at them
-    # whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a quarter to a
-    # half of each step, so it pays from several thousand steps on; its last digits differ
+    held_out: float = 0.125  # share of the training points that are held out to choose the weights
+    check_every: int = 20  # steps between two evaluations of these points
+    # whether torch compiles the loss. That takes about ten seconds for each kind of model and saves a quarter to a
+    # half of each step, so it pays from several thousand steps on; the last digits differ
     compiled: bool = False
     device: str = "cpu"  # "cpu", "cuda", "cuda:1"
 
@@ -44,22 +44,22 @@ class Recipe:
 class Fit:
     """How one replicate's training ended."""
 
-    # the smallest on the points held out, which chose the weights; infinite if it never was finite
+    # the smallest on the held-out points, which chose the weights; infinite if it was never finite
     held_out_rmse: float
-    best_step: int  # after how many steps the model had the weights it now has
-    diverged_at: int | None  # the step at which its loss was no longer finite; None if it always was
+    best_step: int  # the step after which the model had its final weights
+    diverged_at: int | None  # the step at which its loss ceased to be finite; None if it never did
 
 
 def fit(
     model: Stack, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
 ) -> list[Fit]:
-    """Trains all replicates in place, and leaves each with the weights that were best on its points held out.
+    """Trains all replicates in place, and leaves each with the weights that were best on its held-out points.
 
     Args:
-        inputs, targets: (S, n, d) and (S, n), n at least 2, in the dtype and on the device of the model; of sequences
-            (S, n, J, d + 1) and (S, n, J).
-        batches: draw the order of each replicate's points; each pass is a new permutation without its incomplete
-            last batch.
+        inputs, targets: (S, n, d) and (S, n), n at least 2, in the dtype and on the device of the model; for
+            sequences (S, n, J, d + 1) and (S, n, J).
+        batches: generators for the order of each replicate's points; each pass is a new permutation, without its
+            incomplete last batch.
     """
     S, points = targets.shape[:2]
     n = points - max(1, round(recipe.held_out * points))
@@ -90,7 +90,7 @@ def fit(
         optimiser.step()
         schedule.step()
         if (step + 1) % recipe.check_every == 0 or step + 1 == recipe.steps:
-            if bool((diverged_at < never).all()):  # a GPU waits here, and in no other step
+            if bool((diverged_at < never).all()):  # here, and in no other step, the CPU waits for a GPU
                 break
             with torch.no_grad():
                 best.keep(_held_out(model, inputs[:, n:], targets[:, n:]), step + 1)
@@ -102,13 +102,13 @@ def fit(
 
 
 def squared_errors(model: Stack, inputs: Tensor, targets: Tensor, steps: int | None = None) -> Tensor:
-    """Each replicate's mean squared error (S,), what training minimises; with that many steps, or the model's own."""
+    """Each replicate's mean squared error (S,), which training minimises, with `steps` or the model's own T."""
     error: Tensor = (model(inputs, steps) - targets) ** 2
     return error.flatten(1).mean(-1)
 
 
 def _depths(model: Stack, steps: int) -> list[int | None]:
-    """How many steps the model takes in each training step; None is its own T. The same for all replicates."""
+    """The model's T in each training step, the same for all replicates; None means its own T."""
     if not isinstance(model.spec, DrawnSpec):
         return [None] * steps
     drawn: list[int] = torch.randint(
@@ -118,7 +118,7 @@ def _depths(model: Stack, steps: int) -> list[int | None]:
 
 
 def _held_out(model: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
-    """What chooses the weights (S,): the error at T, or the mean over 1, 2, 4 ... T of a model for all of them."""
+    """The error (S,) that chooses the weights: at T, or the mean over 1, 2, 4 ... T for a model trained for all T."""
     if not isinstance(model.spec, DrawnSpec):
         return squared_errors(model, inputs, targets)
     depths = [2**i for i in range(model.spec.depth.bit_length()) if 2**i <= model.spec.depth]
@@ -126,7 +126,7 @@ def _held_out(model: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class _Best:
-    """Each replicate's best weights so far, and the buffers that belong to them."""
+    """Each replicate's best weights so far, with their buffers."""
 
     def __init__(self, model: Stack, targets: Tensor) -> None:
         self.state = list(model.state_dict().values())
@@ -135,7 +135,7 @@ class _Best:
         self.weights = [tensor.clone() for tensor in self.state]
 
     def keep(self, errors: Tensor, step: int) -> None:
-        """Takes over the weights of the replicates whose error (S,) is smaller than before; NaN never is."""
+        """Keeps the weights of the replicates whose error (S,) is smaller than before; NaN never is."""
         better = errors < self.errors  # (S,)
         self.errors = torch.where(better, errors, self.errors)
         self.steps = torch.where(better, step, self.steps)

@@ -1,4 +1,4 @@
-"""The recursion study from its first cell on, and what it found, as plain values from the payloads of its cells."""
+"""The course of the recursion study, and what it found, as plain values from the payloads of its cells."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from synthetic.studies.recursion.tables import verdict
 
 Payloads = Mapping[TaskCell | ModelCell, Payload]
 Found = dict[TaskCell | ModelCell, Payload]
-Rows = Sequence[Mapping[str, Any]]  # of one prior, as a result file has them
+Rows = Sequence[Mapping[str, Any]]  # of one prior, as in a result file
 
 
 def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, Any]]:
-    """All functions are drawn, and if they are worth a comparison all models are trained on them.
+    """Draws all functions and, if they are worth a comparison, trains all models on them.
 
     Args:
-        part: a machine that computes a part of the study takes its part of both, and judges nothing.
+        part: whether this machine computes only its part of the functions and models, and judges nothing.
 
     Returns:
-        Everything for the result file, as `assemble` says.
+        Everything for the result file (`assemble`).
     """
     tasks = {
         spec: compute_task.cell(spec, cost=spec.cost, label=spec.label)
@@ -71,7 +71,7 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
 
 
 def _search(config: RecursionConfig, prior: str, contender: Contender, found: Found) -> Course[None]:
-    """Trains a contender at the rates that are given; or at more, until the best has a worse one on both sides."""
+    """Trains a contender at the given rates, or searches until the best rate has a worse one on both sides."""
     curve: dict[int, float] = {}
     runs: dict[float, Sequence[RunRecord]] = {}
     tried: Sequence[float] = config.first_rates
@@ -121,7 +121,7 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
             notes.append(f"{prior} is a negative control, {objection}: {leak}")
         if jitter := max(record.jitter for record in records):
             notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor accounts for it")
-    # of functions from context the paper says nothing
+    # the paper says nothing about functions from context
     statements = [] if config.sequence else [asdict(statement) for statement in read({"rows": rows})]
     return {"inputs": config.dimensions, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
 
@@ -138,7 +138,7 @@ def _difficulty(tasks: Sequence[TaskRecord]) -> Difficulty:
 
 
 def entry(prior: str, row: Predictor) -> dict[str, Any]:
-    """A row of the summary as the result file keeps it: with its prior and its T, as plain values."""
+    """A row of the summary as in the result file: with its prior and its T, as plain values."""
     depth = None if row.contender is None else row.contender.depth
     return {"prior": prior, **asdict(row), "depth": depth}
 
@@ -155,38 +155,38 @@ class Predictor:
 
     name: str  # of a contender or of a reference
     contender: Contender | None  # None for a reference
-    learning_rate: float | None  # the one that was chosen; None for a reference
-    at_edge: bool  # whether it was the smallest or the largest of several, so that a better one may lie beyond
-    # the rates that were tried, and the geometric mean of the errors on points held out, None if a run diverged
+    learning_rate: float | None  # the chosen one; None for a reference
+    at_edge: bool  # whether it was the smallest or the largest of several; a better one may lie beyond
+    # the rates that were tried, and the geometric mean of the errors on held-out points, None if a run diverged
     tried: Sequence[tuple[float, float | None]]
     cost: RegressorCost | None  # of the model; None for a reference
     runs: Sequence[RunRecord]  # at that rate, one for each function; () for a reference
-    # how many of them did. If any did, no figure below is given: a mean over those that survived would flatter
+    # how many of them diverged. If any did, all figures below are None: a mean over the survivors would flatter
     diverged: int
     # rmse, observed, excess: of `Score`
     rmse: Spread | None
     observed: Spread | None
     excess: Spread | None
     gap_closed: Spread | None  # (ridge - model) / (ridge - floor) of the expected errors
-    # its expected errors against those of its family's smallest T, or of CEM's for a family of one
+    # its expected errors against those of its family's smallest T, or CEM's smallest T for a family of one
     deeper: PairedComparison | None = None
-    same_depth: PairedComparison | None = None  # the same against CEM at the same T, if that took part
+    same_depth: PairedComparison | None = None  # the same against CEM at the same T, if that was trained
 
     @property
     def errors(self) -> list[float]:
-        """The expected error on each function, if none diverged."""
+        """The expected error on each function, if no run diverged."""
         return [run.score.expected for run in self.runs if run.score is not None]
 
 
 def choose_rate(rates: Rates) -> float:
-    """The learning rate of a contender, by what happened on the points held out."""
+    """The learning rate of a contender, chosen on the held-out points."""
     return min(
         sorted(rates), key=lambda r: (held_out(rates[r]), sum(run.diverged_at is not None for run in rates[r]))
     )
 
 
 def held_out(runs: Sequence[RunRecord]) -> float:
-    """The mean logarithm of the errors on the points held out; infinite if a run diverged."""
+    """The mean logarithm of the errors on the held-out points; infinite if a run diverged."""
     sound = [r.held_out_rmse for r in runs if r.held_out_rmse is not None and r.diverged_at is None]
     return math.fsum(map(math.log, sound)) / len(sound) if len(sound) == len(runs) else math.inf
 
@@ -246,7 +246,7 @@ def _compared(rows: Mapping[Contender, Predictor]) -> list[Predictor]:
 
 
 def _shallowest(family: str, rows: Mapping[Contender, Predictor]) -> Predictor | None:
-    """The family's smallest T, whose T = 1 may be another family's, or CEM's for a family of one."""
+    """The family's smallest T, or CEM's for a family of one; its T = 1 may be another family's."""
 
     def members(name: str) -> list[Contender]:
         return [c for c in rows if c.family == name or (c.family, c.depth) == (SAME_AT_1.get(name), 1)]
@@ -287,7 +287,7 @@ def read(content: Mapping[str, Any]) -> list[Statement]:
 
 
 def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Statement:
-    """ "Usually" is taken as: better on most priors, worse on none. The verdicts are those of the tables."""
+    """ "Usually" means: better on most priors, worse on none. The verdicts are those of the tables."""
     text = "T = 2 usually improves on T = 1"
     comparisons = {prior: at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
     if not comparisons:
@@ -305,12 +305,12 @@ def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> State
 def _best_depth(
     rows: Rows, name: str, text: str, expected: int, *others: int, of_the_papers_case: bool = True
 ) -> Statement:
-    """Agrees if the expected depth has the smallest mean, and is better than each other one beyond chance.
+    """Agrees if the expected depth has the smallest mean, and is significantly better than every other depth.
 
-    On a process that is not the paper's a contrary result may come from the process: it is undecided.
+    On a prior that is not the paper's, a contrary result counts as undecided, because the prior may be the cause.
 
     Args:
-        others: depths that the statement speaks of too; it agrees only if they were compared.
+        others: further depths that the statement mentions; it agrees only if they were compared.
     """
     at = by_depth(rows)
     if expected not in at or len(at) < 2:
@@ -343,7 +343,7 @@ def _tuned(rates: Sequence[float]) -> str:
 
 
 def _ratios(prior: str, at: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Plain CEM at each T over each smaller one; the verdict is that of the tables if they have one, by Holm else."""
+    """Plain CEM at each T over each smaller one; the verdict is that of the tables if they have one, else Holm's."""
     pairs = list(combinations(sorted(at), 2))
     among = correct([compare(errors(at[deep]), errors(at[flat])) for flat, deep in pairs])
     for (flat, deep), comparison in zip(pairs, among, strict=True):
@@ -359,7 +359,7 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
     sizes = [row["cost"]["parameters"] for at in depths.values() for row in at.values()]
     drawn = any(is_drawn(row) for rows in studied.values() for row in rows)
     return {
-        # one model for all depths is another question than a model for each
+        # one model for all depths is a different question from one model for each
         "study": "recursion-context" if config.get("sequence") else "recursion-dial" if drawn else "recursion",
         "parameters": max(sizes, default=0),
         "seen": f"{config['train_points']:,} training {'functions' if config.get('sequence') else 'points'}",

@@ -1,8 +1,8 @@
 """A model of the user's own as a contender: `module:object`, a function of the number of inputs d.
 
-It returns a torch module that maps points (N, d) to values (N,) or (N, 1). If it has a parameter `steps`, the model
-has a T. First weights come from torch's own generator, seeded for each replicate, so a model starts with the same
-weights at every T if it draws them in the same order.
+It returns a torch module that maps points (N, d) to values (N,) or (N, 1). If the function has a parameter `steps`,
+the model has a T. Initial weights come from torch's own generator, seeded for each replicate, so a model starts with
+the same weights at every T if it draws them in the same order.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class OwnSpec:
     """A model of the user's own."""
 
     name: str  # module:object
-    depth: int | None  # T, the function's `steps`; None if it has no parameter of that name
+    depth: int | None  # T, the function's `steps`; None if it has no such parameter
     code: str  # the SHA-256 of the module's file, so that an edited model is trained again
 
 
 @cache
 def specs(name: str, depths: Sequence[int], inputs: int) -> tuple[OwnSpec, ...]:
-    """The model at every T, or once if it has none, after a try on a few points.
+    """The model at every T, or once if it has no T, after a trial on a few points.
 
     Raises:
         UsageError: it does not fit.
@@ -72,7 +72,7 @@ class OwnStack(Stacked):
 
 @cache
 def _loaded(name: str) -> tuple[Callable[..., Any], str]:
-    """What stands under a name, and the digest of its module's file as it was then."""
+    """The object with this name, and the digest of its module's file when it was loaded."""
     maker = contract.attribute(name)
     if isinstance(maker, nn.Module) or not callable(maker):
         raise UsageError(
@@ -84,7 +84,7 @@ def _loaded(name: str) -> tuple[Callable[..., Any], str]:
 
 
 def _try_out(spec: OwnSpec, inputs: int) -> None:
-    """Trains a model for no step: everything that a study does with it is done once."""
+    """Tries once everything that a study does with a model, without a training step."""
     x = torch.rand(2, 128, inputs, generator=torch.Generator().manual_seed(0))
     try:
         model = OwnStack(spec, inputs, [Streams(0, "", seed) for seed in range(len(x))])

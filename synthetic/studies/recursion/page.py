@@ -1,4 +1,4 @@
-"""The page of a recursion study: one conclusion, what it says of the paper's statements, pictures and tables."""
+"""The page of a recursion study: a conclusion, how the paper's statements fare, pictures and tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
         "test-time": ("Plain CEM with another number of steps at test time", pictures.other_steps),
     }
     charts = {name: (title, pictures.panels(make, content)) for name, (title, make) in made.items()}
-    # what is said of a prior begins with one model for all depths, on a page on that
+    # on a page about one model for all depths, that model comes first for each prior
     told = [
         (prior, [of_drawn(rows), of_steps(content, rows), *of_others(rows)]) for prior, rows in named(content).items()
     ]

@@ -1,6 +1,6 @@
-"""Pictures of what recursion buys: panels of curves, one for each prior, from the rows of a result.
+"""Pictures of what recursion gains: panels of curves, one for each prior, from the rows of a result.
 
-The page of a study shows some of them side by side, and a page of results some below each other.
+The page of a study shows some of them side by side; a page of results shows some one below the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from synthetic.studies.recursion.rows import (
 )
 from synthetic.studies.recursion.tables import headline, shown_depths
 
-# Families of models in one picture for a phone; more than these are in the table.
+# Families in one picture for a phone; the others are only in the table.
 _MOST_FAMILIES = 5
 _TEST_TICKS = (1, 2, 4, 8, 16)
 
@@ -38,7 +38,7 @@ _TEST_TICKS = (1, 2, 4, 8, 16)
 
 
 def panels(make: Callable[[Content, str, Sequence[Row]], Panel | None], content: Content) -> list[Panel]:
-    """The panel of each prior that has one."""
+    """One panel for each prior that has one."""
     made = (make(content, prior, rows) for prior, rows in named(content).items())
     return [panel for panel in made if panel is not None]
 
@@ -58,7 +58,7 @@ def ratios(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
 
 
 def points(content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
-    """Of functions from context: RMSE after 1, 2, ... points, each family at T = 1 and its best T, and references."""
+    """For functions from context: RMSE after 1, 2, ... points: each family at T = 1 and its best T; references."""
     scores = by_points(content, rows)
     best = [min(members, key=lambda row: row["rmse"]["mean"]) for members in families(rows).values()]
     chosen = [row for row in rows if row["name"] != "prior mean" and (not row["contender"] or row["depth"] == 1)]
@@ -86,12 +86,12 @@ def other_steps(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | N
     """Plain CEM trained at each T, evaluated with other numbers of steps, and the floor."""
     trained = [row for row in families(rows).get(Family.CEM, []) if at_depths(row)]
     models = {f"trained at T = {row['depth']}": row for row in trained}
-    # another number of steps may double the error or multiply it by millions
+    # other numbers of steps may double the error or multiply it by millions
     return _over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log") if models else None
 
 
 def dial(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
-    """One model for all depths, at each number of steps, against a model for each T; none without such a one."""
+    """One model for all depths, at each number of steps, against a model for each T; {} without such a model."""
     curves = []
     for family, name in ((Family.CEM, "a model for each T"), (Family.SUMMED, "the same, steps sum to 1")):
         if members := families(rows).get(family):
@@ -108,7 +108,7 @@ def _over_steps(
     edge: float,
     scale: Literal["linear", "log"],
 ) -> Panel:
-    """Curves, and those of models at test time up to an edge; what lies above it is named below the axis."""
+    """Curves; those over test-time steps end at an upper edge, and values above it are named below the axis."""
     errors = {name: at_depths(row) for name, row in models.items()}
     shown = {name: {T: at.get(T, math.inf) for T in shown_depths(rows)} if at else {} for name, at in errors.items()}
     highest = max((error for at in shown.values() for error in at.values()), default=0.0)
@@ -133,7 +133,7 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 
 def of_recursion(content: Content) -> Iterator[Picture]:
-    """RMSE against T; the other charts of a study are those of its page, and their numbers those of the tables."""
+    """RMSE against T; the other charts are on the study's page, with their numbers in its tables."""
     made = panels(_against_depth, content)
     if any(panel.curves for panel in made):
         yield stacked(

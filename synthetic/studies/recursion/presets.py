@@ -17,39 +17,39 @@ from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
 from synthetic.studies.recursion.rows import SAME_AT_1
 
-# Numbers of the rates that a search begins with (`engine.rates`): 4e-3 to 3.2e-2, between which most models are best.
+# The rates that a search begins with, by number (`engine.rates`): 4e-3 to 3.2e-2, where most models are best.
 FIRST_RATES = (1, 2, 3, 4)
-# Of depth itself; the others have studies of their own.
+# Not added to the standard study: already in it, or with a study of their own (step sizes, drawn T).
 NOT_STANDARD = ("cem", "again", "shared-step", "normed-shared-step", "normed-learned-step", "drawn")
 # Non-stationary and yet positive semi-definite in ten dimensions.
 NON_STATIONARY = "warped"
 
-_DEEPEST = 256  # steps, of which a training keeps every one: even to count their FLOPs takes a minute
+_DEEPEST = 256  # steps; training keeps every one, and even counting their FLOPs takes a minute
 
 
 @dataclass(frozen=True)
 class RecursionConfig:
-    """Everything that a recursion study runs, checked when it is made."""
+    """Everything that a recursion study runs; checked on creation."""
 
     priors: tuple[str, ...] = ("rbf",)  # what functions are drawn from, as text
     depths: tuple[int, ...] = (1, 2, 4, 8)  # the recursion depths T
     seeds: int = 3  # functions per prior
     seed: int = 0  # the root of every random stream
     families: tuple[str, ...] = ("cem",)  # names that `contenders.family` knows, compared on every prior
-    more_families: tuple[str, ...] = ()  # on the first prior and on the last only
-    # learning rates that every contender is trained at; without any, each contender's is searched for
+    more_families: tuple[str, ...] = ()  # only on the first and the last prior
+    # learning rates at which every contender is trained; without any, a search finds one for each contender
     rates: tuple[float, ...] = ()
-    # with 1024 points every depth beyond 1 only learns the noise faster
+    # 4096, since with 1024 training points every depth beyond 1 only learns the noise faster
     # train_points, test_points: sizes of each function's two sets
     train_points: int = 4096
     test_points: int = 1024
     dimensions: int = INPUTS
-    # J: of each of so many functions to train on and to test, J points are seen one after the other; 0: a model
+    # J: a model sees J points, one after the other, of each of `train_points` and `test_points` functions; 0: it
     # learns one function
     sequence: int = 0
-    tuning: int = 0  # on how many of the functions, or sets of them, a search trains at all its rates; 0: on all
+    tuning: int = 0  # number of functions (or sets of them) on which a search trains at all its rates; 0: all
     noise: float = 0.1  # standard deviation on training targets
-    recipe: Recipe = field(default_factory=Recipe)  # how everything is trained; its own learning rate is replaced
+    recipe: Recipe = field(default_factory=Recipe)  # how everything is trained; its learning rate is replaced
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "priors", tuple(canonical(prior, self.dimensions) for prior in self.priors))
@@ -74,7 +74,7 @@ class RecursionConfig:
         return TaskConfig(prior, *sizes, self.noise, sequence=self.sequence)
 
     def family(self, name: str) -> Family:
-        """The family of models of that name, of functions or of sequences."""
+        """The family of models with this name, for functions or for sequences."""
         return family(name, of_sequences=self.sequence > 0)
 
     def replicates(self, prior: str) -> tuple[Replicate, ...]:
@@ -94,22 +94,22 @@ class RecursionConfig:
         return [TaskCell(replicate) for replicate in self.replicates(prior)]
 
     def parts(self, prior: str) -> tuple[tuple[Replicate, ...], tuple[Replicate, ...]]:
-        """The functions on which models are trained at every rate that is tried; those on which at the best alone."""
+        """The functions on which models are trained at every rate tried, and those for the best rate alone."""
         functions, n = self.replicates(prior), self.seeds if self.rates else self.tuning or self.seeds
         return functions[:n], functions[n:]
 
     def model_cell(self, prior: str, contender: Contender, rate: float, *, rest: bool = False) -> ModelCell:
-        """A contender on one prior at one rate; with stops where one model is to serve every depth.
+        """A contender on one prior at one rate; with stops by energy in a study of one model for every depth.
 
         Args:
-            rest: on the other part of the functions.
+            rest: whether to take the second of the `parts`.
         """
         stops = STOPS if any(isinstance(c.spec, DrawnSpec) for c in self.contenders(prior)) else ()
         return ModelCell(self.parts(prior)[rest], contender, replace(self.recipe, learning_rate=rate), stops)
 
     @property
     def first_rates(self) -> tuple[float, ...]:
-        """The learning rates that are given, or those that a search begins with."""
+        """The given learning rates, or those that a search begins with."""
         return self.rates or tuple(map(rate, FIRST_RATES))
 
     def model_cells(self, prior: str) -> list[ModelCell]:
@@ -200,14 +200,14 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-# --- what a study takes, said before it is begun ------------------------------------------------------
+# --- what a study will take ---------------------------------------------------------------------------
 
-# So many rates a search tries on average, mostly the first four: the standard study found 100 rates in 412 trainings.
+# Rates that a search tries on average, mostly the first four: the standard study found 100 rates in 412 trainings.
 USUAL_RATES = 4.1
 
 
 def estimate(config: RecursionConfig) -> Table:
-    """For each prior its functions, models and trainings, and the time of one core, by the seconds of its cells."""
+    """For each prior its functions, models and trainings, and the time on one core, from the seconds of its cells."""
     rates = float(len(config.rates) or USUAL_RATES)
     rows: list[list[Cell]] = []
     total = 0.0

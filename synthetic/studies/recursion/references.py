@@ -1,7 +1,7 @@
-"""What a regressor is set beside: predictors of a task that are not trained by gradient descent.
+"""References to compare regressors with: predictors that are not trained by gradient descent.
 
-Each is a function of a task that returns predictions (m,) of its test values. Whatever they choose, they choose it
-on the training points alone. scikit-learn is imported when one of its models is fitted, because it takes seconds.
+Each is a function of a task that returns predictions (m,) of its test values. It makes all its choices on the
+training points alone. scikit-learn is imported only when one of its models is fitted, because that takes seconds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from synthetic.gp.priors import kernel
 from synthetic.gp.tasks import Task, ridge
 from synthetic.studies.recursion.rows import FLOOR
 
-# Hyperparameters are looked for with at most so many points; all points are then learned from.
+# Hyperparameters are searched with at most this many points; the final fit uses all points.
 SEARCH_POINTS = 512
 
-# not those of any preset: a grid that holds the truth would find the floor by luck
+# not the values of any preset: a grid that contains the truth would find the floor by luck
 _PENALTIES = (5e-3, 5e-2)
 _LENGTHSCALES = (0.75, 1.5, 3.0, 6.0, 12.0)
 _HELD_OUT = 0.125
 
 
 def kernel_ridge(task: Task) -> Tensor:
-    """Kernel ridge regression with an RBF kernel, its penalty and lengthscale chosen on points held out."""
+    """Kernel ridge regression with an RBF kernel, its penalty and lengthscale chosen on held-out points."""
     from sklearn.kernel_ridge import KernelRidge
 
     x, y = task.inputs.numpy(), task.targets.numpy()
@@ -46,7 +46,7 @@ def kernel_ridge(task: Task) -> Tensor:
 
 
 def boosting(task: Task) -> Tensor:
-    """scikit-learn's histogram gradient boosting, stopped early on points held out."""
+    """scikit-learn's histogram gradient boosting, stopped early on held-out points."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     model = HistGradientBoostingRegressor(
@@ -57,7 +57,7 @@ def boosting(task: Task) -> Tensor:
 
 
 def fitted_gp(task: Task) -> Tensor:
-    """A Gaussian process that finds amplitude, lengthscale and noise; its kernel is an RBF, whatever the prior."""
+    """A Gaussian process that fits amplitude, lengthscale and noise; its kernel is an RBF, whatever the prior."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -71,14 +71,14 @@ def fitted_gp(task: Task) -> Tensor:
 
 
 def kernel_ridge_before(task: Task) -> Tensor:
-    """Kernel ridge regression on the points before, its penalty and lengthscale chosen on training functions."""
+    """Kernel ridge regression on the earlier points, its penalty and lengthscale chosen on training functions."""
     d = task.config.dimensions
     choices = [(kernel(f"rbf(lengthscale={length})", d), p) for length in (0.35, *_LENGTHSCALES) for p in _PENALTIES]
     return sequences.kernel_means(choices, task.inputs[:SEARCH_POINTS], task.test_inputs)
 
 
 def ridge_before(task: Task) -> Tensor:
-    """The linear fit with intercept to the points before, as `ridge`: its kernel is 1 + x . x'."""
+    """The linear fit with intercept to the earlier points, as `ridge`: its kernel is 1 + x . x'."""
     linear = kernel("linear + constant", task.config.dimensions)
     return sequences.kernel_means([(linear, task.config.noise**2)], task.inputs[:1], task.test_inputs)
 

@@ -1,8 +1,8 @@
-"""What a result of `python -m synthetic recursion` has, and what follows from its numbers.
+"""The content of a result of `python -m synthetic recursion`, and what follows from its numbers.
 
 A result has `rows`, one for each predictor on each prior, with `runs`, one for each function; `tasks`, one for each
-function; and its configuration. The study's own tables, page and pictures are made from these alone, and so is what
-`reports` shows of it. A row is found by its family and its T, or as a reference by its name; its title is for people.
+function; and its configuration. The study's tables, page and pictures, and what `reports` shows, are made from these
+alone. A row is identified by its family and its T, a reference by its name; titles are for people only.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cemverify.console.escaping import brief
 from cemverify.results.statistics import FEWEST
 from synthetic.studies.engine.stopping import AtStop, means
 
-# The reference that is no model, and what families begin with whose T is drawn: as files name them.
+# As files name them: the reference that is the optimum, and the start of the names of families whose T is drawn.
 FLOOR = "exact GP (floor)"
 DRAWN = "T drawn"
-# What files name "excess": sqrt(RMSE^2 - floor^2), no difference.
+# Files name it "excess"; it is sqrt(RMSE^2 - floor^2), not a difference.
 DISTANCE = "RMS distance to the exact posterior mean"
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 
 def priors(content: Content) -> dict[str, list[Row]]:
-    """The rows of a result by the prior that their functions are drawn from, in the order of the file."""
+    """The rows of a result by their prior, in the order of the file."""
     rows: dict[str, list[Row]] = {}
     for row in content["rows"]:
         rows.setdefault(row["prior"], []).append(row)
@@ -36,7 +36,7 @@ def priors(content: Content) -> dict[str, list[Row]]:
 
 
 def kind(prior: str) -> str:
-    """The name of a prior without its parameters, "warped"; all of a sum or product, which is no such process."""
+    """The name of a prior without its parameters, such as "warped"; the whole text of a sum or product."""
     name, inner = prior, 1
     while inner:
         name, inner = re.subn(r"\([^()]*\)", "", name)
@@ -44,7 +44,7 @@ def kind(prior: str) -> str:
 
 
 def named(content: Content) -> dict[str, list[Row]]:
-    """The rows by the kind of their prior, or by its whole name where several are of that kind."""
+    """The rows by the kind of their prior, or by its full name if several priors are of that kind."""
     studied = priors(content)
     kinds = list(map(kind, studied))
     return {k if kinds.count(k) == 1 else brief(p, 100): studied[p] for p, k in zip(studied, kinds, strict=True)}
@@ -57,15 +57,15 @@ def errors(row: Row) -> list[float]:
 
 
 def marked(content: Content, row: Row) -> str:
-    """What a learning rate is marked with: "only rate" of one that was given, "edge", or nothing."""
+    """The mark of a learning rate: "only rate" if just one was given, "edge", or nothing."""
     return "only rate" if len(content["made_by"]["configuration"]["rates"]) == 1 else "edge" * row["at_edge"]
 
 
 def far_above(errors: Sequence[float]) -> int:
-    """How many of a model's errors lie far above the others; 0 of fewer than a verdict needs.
+    """How many of a model's errors lie far above the others; 0 if there are fewer than a verdict needs.
 
-    That is by more than 10 %, and by more than 3 standard deviations of the logarithms from their median, where 1.48
-    times the median deviation stands for one.
+    Far means: above the median by more than 10 % and by more than 3 standard deviations of the logarithms. The
+    standard deviation is taken as 1.48 times the median absolute deviation.
     """
     if len(errors) < FEWEST:
         return 0
@@ -76,7 +76,7 @@ def far_above(errors: Sequence[float]) -> int:
 
 
 class Family(StrEnum):
-    """Families that pictures and sentences ask for, as result files and stored cells name them."""
+    """Families that pictures and sentences look up, as result files and stored cells name them."""
 
     CEM = "CEM"
     SUMMED = "CEM, steps sum to 1"
@@ -87,7 +87,7 @@ class Family(StrEnum):
     MLP_LAYERS = "MLP, T layers"
 
 
-# Families whose T = 1 is that of another, to the last bit: beside it, it is not trained again.
+# Families whose T = 1 equals another family's to the last bit, and is not trained again beside it.
 SAME_AT_1: Mapping[str, str] = {
     Family.LAYERS: Family.CEM,
     Family.REFRESHED: Family.CEM,
@@ -108,7 +108,7 @@ def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether a row is plain CEM, at whatever depth."""
+    """Whether a row is plain CEM, at any depth."""
     return row["contender"] is not None and row["contender"]["family"] == Family.CEM
 
 
@@ -118,7 +118,7 @@ def by_depth(rows: Sequence[Row], family: str = Family.CEM) -> dict[int, Row]:
 
 
 def shallowest(rows: Sequence[Row]) -> int:
-    """The smallest T of the study, whose errors divide those of the others; 1 where no ratio is formed.
+    """The smallest T of the study, the denominator of ratios of errors; 1 if there are no ratios.
 
     Models that have no T of their own, such as an untied MLP, do not count.
     """
@@ -133,7 +133,7 @@ def best_depth(at: Mapping[int, Row]) -> int:
 
 
 def is_floor(row: Row) -> bool:
-    """Whether a row is the optimum, below which no mean squared error over functions lies."""
+    """Whether a row is the optimum: no mean squared error over functions is lower."""
     return row["contender"] is None and row["name"] == FLOOR
 
 
@@ -153,19 +153,19 @@ def drawn_models(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def at_depths(row: Row) -> dict[int, float]:
-    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all of them."""
+    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all functions."""
     columns = enumerate(zip(*(run.get("at_depth") or () for run in row["runs"]), strict=False), 1)
     return {T: sum(values) / len(values) for T, values in columns if None not in values}
 
 
 def at_stops(row: Row) -> tuple[AtStop, ...]:
-    """Each stop by energy, means over functions; () if none was asked or a run diverged."""
+    """Each stop by energy, means over functions; () if none was tried or a run diverged."""
     of_runs = [] if row["diverged"] else [run.get("at_stops") or () for run in row["runs"]]
     return means([[AtStop(**stop) for stop in stops] for stops in of_runs])
 
 
 def by_points(content: Content, rows: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
-    """Of functions from context: RMSE after 0, 1, 2, ... points, and the excess in nats, means over their sets."""
+    """For functions from context: RMSE after 0, 1, 2, ... points, and the excess in nats, means over their sets."""
     prior = rows[0]["prior"]
     tasks = [task["by_points"] for task in content["tasks"] if task["prior"] == prior and task.get("by_points")]
     found = {}
@@ -179,7 +179,7 @@ def by_points(content: Content, rows: Sequence[Row]) -> dict[str, tuple[list[flo
 
 
 def sizes(content: Content) -> str:
-    """How much there is to train on and to test, in words."""
+    """The sizes of the training and the test set, in words."""
     made = content["made_by"]["configuration"]
     if J := made.get("sequence"):
         return f"{made['train_points']} training and {made['test_points']} test functions of {J} points"
@@ -187,5 +187,5 @@ def sizes(content: Content) -> str:
 
 
 def along(runs: Sequence[Mapping[str, Any]], quantity: str) -> list[float]:
-    """Means over runs of what is known of every step."""
+    """Means over runs of a quantity, step by step."""
     return [sum(values) / len(values) for values in zip(*(run[quantity] for run in runs), strict=True)]

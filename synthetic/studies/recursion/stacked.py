@@ -1,4 +1,4 @@
-"""S modules of one kind as one, their parameters and buffers stacked; they are called one after the other."""
+"""S modules of one kind as one module with stacked parameters and buffers; they are called one after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cemverify.console.errors import UsageError
 class Stacked(nn.Module):
     """S models, one for each replicate.
 
-    Called one by one, because torch cannot vectorise whatever a model may do.
+    They are called one by one, because torch cannot vectorise everything that a model may do.
     """
 
     def __init__(self, name: str, models: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.name = name  # how an error names the model
+        self.name = name  # the model's name in errors
         parameters, buffers = (
             [dict(named(model)) for model in models]
             for named in (nn.Module.named_parameters, nn.Module.named_buffers)
@@ -36,7 +36,7 @@ class Stacked(nn.Module):
     def forward(self, inputs: Tensor, _steps: int | None = None) -> Tensor:
         """Predictions (S, ...) of inputs (S, ..., d)."""
         (model,) = self.model
-        model.train(torch.is_grad_enabled())  # dropout acts in training, and not where a model is scored
+        model.train(torch.is_grad_enabled())  # dropout acts in training, not in scoring
         stacked = {name: t.unbind() for name, t in zip(self.names, (*self.weights, *self.buffers()), strict=True)}
         made = []
         for s, x in enumerate(inputs):

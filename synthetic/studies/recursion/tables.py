@@ -1,4 +1,4 @@
-"""What recursion buys on functions of known difficulty: a result of the study in one sentence, and in tables."""
+"""What recursion gains on functions of known difficulty: a result of the study in one sentence, and in tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from synthetic.studies.recursion.rows import (
 )
 from synthetic.studies.recursion.worth import sentences
 
-# The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
+# The numbers of test-time steps, of 1 ... 16, that a table and a picture show beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
@@ -48,7 +48,7 @@ _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's wher
 
 
 def headline(content: Content) -> str:
-    """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
+    """For each prior, plain CEM against its smallest T: the least mean error, then every significant difference."""
     told_of: list[str] = []
     said = ""
     for prior, rows in named(content).items():
@@ -62,7 +62,7 @@ def headline(content: Content) -> str:
 
 
 def of_steps(content: Content, rows: Sequence[Row]) -> str:
-    """What a prior's `headline` says; nothing where plain CEM has one depth."""
+    """The `headline` of a prior; nothing if plain CEM has one depth."""
     deeper = sorted(
         (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
         key=lambda row: row["deeper"]["ratio"]["mean"],
@@ -90,7 +90,7 @@ def of_rates(content: Content) -> str:
 
 
 def of_others(rows: Sequence[Row]) -> Iterator[str]:
-    """The largest differences of a prior's other families that a test decides, and what beats all models."""
+    """The largest significant differences of a prior's other families, and what beats all models."""
     models = families(rows)
     decided = [
         max(sure, key=_distance)
@@ -119,7 +119,7 @@ def _distance(row: Row) -> float:
 
 
 def of_trainings(content: Content) -> Iterator[str]:
-    """What of the differences may be one of training: errors far above the others, and trainings that ended early."""
+    """Which differences training may have caused: errors far above the others, and trainings that ended early."""
     trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
     found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
     if found:
@@ -135,7 +135,7 @@ def of_trainings(content: Content) -> Iterator[str]:
 
 
 def of_drawn(rows: Sequence[Row]) -> str:
-    """The best of a prior's models for all T, beside those for one T; nothing without such a model."""
+    """The best of a prior's models for all T, beside the models for one T; nothing without such a model."""
     drawn = [(name, at) for name, row in drawn_models(rows).items() if (at := at_depths(row))]
     own = [row["rmse"]["mean"] for row in by_depth(rows).values()]
     if not (drawn and own):
@@ -149,7 +149,7 @@ def of_drawn(rows: Sequence[Row]) -> str:
 
 
 def verdict(comparison: Mapping[str, Any], noun: str = "functions") -> str:
-    """The verdict of a comparison that a file holds."""
+    """The verdict of a comparison in a file."""
     return shown_verdict(comparison["conclusion"], comparison["n"], noun)
 
 
@@ -173,7 +173,7 @@ def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
 
 
 def on_the_page(content: Content) -> list[Table | str]:
-    """What the page shows of them: fewer columns, and other numbers of steps for plain CEM and for drawn T alone."""
+    """The tables for the page: fewer columns, and other numbers of steps only for plain CEM and for drawn T."""
     blocks: list[Table | str] = []
     for prior, rows in priors(content).items():
         errors_ = _errors(content, prior, rows)
@@ -191,7 +191,7 @@ def on_the_page(content: Content) -> list[Table | str]:
 
 
 def summaries(content: Content) -> list[Sheet]:
-    """For each prior its models by T in five columns, which fit a page in print."""
+    """For each prior its models by T in five columns, which fit a printed page."""
     return [_summary(content, prior, rows) for prior, rows in priors(content).items()]
 
 
@@ -308,7 +308,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
 
 
 def _same_depth(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
-    """Every model against plain CEM at the same T; None if nothing else took part."""
+    """Every model against plain CEM at the same T; None if there is no other model."""
     compared = [[row["name"], *_compared(content, row["same_depth"], ("holm",))] for row in rows if row["same_depth"]]
     columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
     title = f"{prior}: models against CEM at the same T"
@@ -316,7 +316,7 @@ def _same_depth(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | No
 
 
 def _by_points(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
-    """Of functions from context: the error after so many points, and the excess in nats."""
+    """For functions from context: the error after each number of points, and the excess in nats."""
     scores = by_points(content, rows)
     last = max((len(rmse) for rmse, _ in scores.values()), default=0) - 1
     shown = sorted({*(n for n in _SHOWN_DEPTHS if n < last), 0, last})
@@ -331,7 +331,7 @@ def _by_points(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | Non
 
 
 def _tuning(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
-    """What was found at each learning rate that was tried; None of one rate, and of an older file."""
+    """The error at each learning rate tried; None if there was one rate, and for an older file."""
     tried = {row["name"]: dict(map(tuple, row.get("tried") or ())) for row in rows}
     rates = sorted({rate for at in tried.values() for rate in at})
     lines: list[list[Entry]] = [
@@ -348,7 +348,7 @@ def _tuning(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
 
 
 def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
-    """What the energy and x do along the T steps of the trained models."""
+    """How the energy and x change along the T steps of the trained models."""
     lines = []
     for row in rows:
         runs = [run for run in row["runs"] if run["energies"] is not None]
@@ -384,13 +384,13 @@ def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | 
 
 
 def shown_depths(rows: Sequence[Row]) -> list[int]:
-    """The numbers of steps at test time, T', that table and picture show: chosen ones, and each that was trained."""
+    """The numbers of test-time steps T' that tables and pictures show: fixed ones, and each trained T."""
     trained = {row["depth"] for row in rows if row["depth"] and row["depth"] < _SHOWN_DEPTHS[-1]}
     return sorted({*_SHOWN_DEPTHS, *trained})
 
 
 def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
-    """Models whose points stop by energy, beside all steps; None if that was not asked."""
+    """Models whose points stop by energy, compared with taking all steps; None if that was not tried."""
     lines: list[list[Entry]] = []
     shares: list[str] = []
     for row in rows:
@@ -462,10 +462,10 @@ def _range(values: Sequence[float | None]) -> str:
 def winner(errors: Mapping[str, Sequence[float]]) -> str | None:
     """The model with the least mean error, if it is better than each of the others.
 
-    Each comparison is the house's paired one, over the same replicates, corrected by Holm's method for their number.
+    Each comparison is the usual paired one, over the same replicates, corrected for their number by Holm's method.
 
     Args:
-        errors: by model, one positive error for each replicate, in one order for all.
+        errors: by model, one positive error for each replicate, in the same order for all.
 
     Returns:
         Its name; None if the models tie, if there are fewer than two, or if there is one replicate only.

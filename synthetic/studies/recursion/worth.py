@@ -1,9 +1,8 @@
-"""How many layers T steps are worth: that many layers with weights of their own have the same RMSE.
+"""How many layers T steps are worth: the number of layers with separate weights that has the same RMSE.
 
-Between stacks of 1, 2, 4, 8 layers, up to the best of them, the logarithm of the RMSE is interpolated linearly over
-log2 of their number n, for each function. With gap(n) = log RMSE(T steps) - log RMSE(n layers), the worth is the
-least n at which the mean gap over functions is 0, and its interval holds the n that a t test of the gaps does not
-reject (docs/tasks.md).
+For each function, log RMSE is interpolated linearly in log2 n between stacks of n = 1, 2, 4, 8 layers, up to the best
+stack. With gap(n) = log RMSE(T steps) - log RMSE(n layers), the worth is the least n at which the mean gap over
+functions is 0. Its interval holds every n that a t test of the gaps does not reject (docs/tasks.md).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from synthetic.studies.recursion.rows import Content, Family, Row, by_depth, err
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Errors = Mapping[int, Sequence[float]]  # of each function, by T or by the number of layers
 
-# The numbers that are tried: so many in each octave of layers, and over all exponents.
+# Grid points: in each octave of layers, and over all exponents.
 FINENESS = 256
 PAIRS = {
     "steps": (Family.CEM, Family.LAYERS),
@@ -33,14 +32,14 @@ PAIRS = {
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where a mean over functions rises through 0, with the 95 % interval; infinite beyond what was tried."""
+    """Where a mean over functions rises through 0, with the 95 % interval; infinite beyond the grid."""
 
     value: float
     low: float
     high: float
 
     def shown(self, least: str, most: str) -> str:
-        """The value and its interval, "1.62 [1.45, 1.83]", or what they are beyond."""
+        """The value and its interval, "1.62 [1.45, 1.83]", or the bound that they are beyond."""
         value, low, high = (
             f"{end:.2f}" if math.isfinite(end) else f"> {most}" if end > 0 else f"< {least}"
             for end in (self.value, self.low, self.high)
@@ -49,20 +48,20 @@ class Crossing:
 
 
 def improving(stacks: Errors) -> dict[int, Sequence[float]]:
-    """The stacks up to the one with the smallest geometric mean: beyond it more layers are no better."""
+    """The stacks up to the one with the smallest geometric mean, beyond which more layers do not help."""
     best = min(sorted(stacks), key=lambda n: np.log(stacks[n]).mean())
     return {n: stacks[n] for n in sorted(stacks) if n <= best}
 
 
 def worth(steps: Sequence[float], stacks: Errors) -> Crossing:
-    """How many layers steps are worth that have these errors, of two improving stacks or more."""
+    """The number of layers that steps with these errors are worth, given at least two improving stacks."""
     octaves = np.linspace(0.0, math.log2(max(stacks)), FINENESS * math.ceil(math.log2(max(stacks))) + 1)
     return _crossing(2**octaves, np.log(steps)[:, None] - _between(stacks, octaves))
 
 
 def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
-    """phi of worth = T^phi, where the sum over T of log T gap(T^phi) has the mean 0; and p of Hotelling's test that
-    what the fit leaves is noise. None of fewer than two T > 1.
+    """phi of worth = T^phi, at which the sum over T of log T gap(T^phi) has mean 0; and p of Hotelling's test that
+    the residuals of the fit are noise. None for fewer than two T > 1.
     """
     from scipy import stats
 
@@ -79,7 +78,7 @@ def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
     if math.isinf(phi.value):
         return phi, 0.0
     at = int(np.searchsorted(phis, phi.value))
-    # of another phi gaps differ along their slope; what is orthogonal to it no phi removes
+    # another phi changes the gaps along their slope; no phi removes what is orthogonal to it
     slope = np.gradient(gaps.mean(1), axis=1)[:, at]
     left = gaps[:, :, at].T @ np.linalg.svd(slope[None])[2][1:].T  # (S, T - 1)
     mean, q = left.mean(0), left.shape[1]
@@ -88,7 +87,7 @@ def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
 
 
 def sentences(content: Content, rows: Sequence[Row]) -> Iterator[str]:
-    """What T steps are worth on a prior; nothing of a study without stacks."""
+    """What T steps are worth on a prior; nothing for a study without stacks."""
     for word, (family, stacked) in PAIRS.items():
         used = [by_depth(rows, f) for f in (family, stacked)]
         steps, stacks = ({T: errors(row) for T, row in at.items()} for at in used)
@@ -113,7 +112,7 @@ def sentences(content: Content, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _fitted(steps: Errors, stacks: Errors) -> Iterator[str]:
-    """The exponent in words, or that none fits; nothing where fewer than two T are worth a number of layers."""
+    """The exponent in words, or that none fits; nothing if fewer than two T have a worth."""
     if (fit := exponent(steps, stacks)) is None:
         return
     phi, p = fit
