@@ -1,1 +1,1 @@
-"""Studies: rows, replicates, paired comparisons and readings; each conducted by `engine`."""
+"""Studies: rows, replicates, paired comparisons and readings; `engine` conducts each."""

@@ -1,7 +1,7 @@
 """Depth as a dial in language models: one set of parameters, and T chosen at test time.
 
-A model that is trained with T steps is good with T and no other number. One that is trained with T drawn for each
-batch is set beside models that were trained for each T, on text or on chains whose entropy is known.
+A model that is trained with T steps is good only with T steps. Here a model that is trained with T drawn for each
+batch is compared with one model trained for each T, on text or on chains with known entropy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether one model serves for every number of steps: bits with each number at test time, and with each stop."""
+"""Whether one model serves every number of steps: bits with each number at test time, and with each stop."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from synthetic.studies.engine.tuning import StudyState, Tuned
 
 
 def at_depths(tuned: Tuned) -> dict[int, float | None]:
-    """Mean bits over seeds with each T' of `TEST_DEPTHS`, None where a seed has none; {} without a record."""
+    """Mean bits over seeds with each T' of `TEST_DEPTHS`, None if any seed has none; {} without a record."""
     columns = zip(*(record.at_depths for record in tuned.records if record.at_depths), strict=True)
     means = (None if None in column else fmean(b for b in column if b is not None) for column in columns)
     return dict(zip(TEST_DEPTHS, means, strict=False))
 
 
 def at_stops(tuned: Tuned) -> tuple[AtStop, ...]:
-    """Means over seeds with each of `STOPS`; () where a seed, which diverged, has none."""
+    """Means over seeds with each of `STOPS`; () if a seed has none because it diverged."""
     replicates = [record.at_stops for record in tuned.records]
     return stopping.means(replicates) if all(replicates) else ()
 
 
 def against(state: StudyState) -> list[Compared]:
-    """Each dial with T steps against the model that was trained for them."""
+    """Each dial (a model for all T) with T steps against the model that was trained for T."""
     pairs = []
     for dial in (tuned for tuned in state.rows if tuned.row.design.dial):
         for i, T in enumerate(TEST_DEPTHS):
@@ -53,7 +53,7 @@ def against(state: StudyState) -> list[Compared]:
 
 
 def read(study: StudyOutcome) -> Findings:
-    """What the study says, as far as it is."""
+    """The findings of the study, as far as it has come."""
     plan, state, recipe = study.plan, study.state, study.plan.recipe
     pairs, has_bits = against(state), any(map(at_depths, state.rows))
     dials = [tuned for tuned in state.rows if tuned.row.design.dial]
@@ -80,7 +80,7 @@ def read(study: StudyOutcome) -> Findings:
 
 
 def answer(pairs: Sequence[Compared]) -> str:
-    """At how many T one model is worse than the model for it."""
+    """In how many comparisons one model for all T is worse than the model for that T."""
     told = [verdict for pair in pairs if "few" not in (verdict := pair.verdict)]
     if not told:
         return "Whether one model for all T is as good as a model for each is undecided: there are too few seeds."
@@ -89,7 +89,7 @@ def answer(pairs: Sequence[Compared]) -> str:
 
 
 def best_of(study: StudyOutcome, dials: Sequence[Tuned]) -> Iterator[str]:
-    """The number of steps with which each dial is best."""
+    """The best number of steps for each dial."""
     for dial in dials:
         if at := above(study, dial):
             best = min(at, key=lambda T: at[T])
@@ -97,12 +97,12 @@ def best_of(study: StudyOutcome, dials: Sequence[Tuned]) -> Iterator[str]:
 
 
 def quantity(study: StudyOutcome) -> str:
-    """What is shown, in words."""
+    """The quantity that is shown, in words."""
     return f"bits/{study.unit}" if study.floor is None else f"bits/{study.unit} above the source"
 
 
 def above(study: StudyOutcome, tuned: Tuned | None) -> dict[int, float]:
-    """What a row has at each T' where it is finite, above the floor where that is known."""
+    """A row's bits at each T' where they are finite, less the floor if that is known."""
     found = {} if tuned is None else at_depths(tuned)
     return {T: bits - (study.floor or 0.0) for T, bits in found.items() if bits is not None}
 
@@ -120,7 +120,7 @@ def test_time(study: StudyOutcome) -> Table:
 
 
 def stopped(study: StudyOutcome) -> Table:
-    """Bits and steps of every row whose tokens stop by themselves, beside all steps and the best number of them."""
+    """Bits and steps of every row with stops by energy, beside taking all steps and the best number of them."""
     last = TEST_DEPTHS[-1]
     rows: list[list[Cell]] = []
     for tuned in study.state.rows:
@@ -139,10 +139,10 @@ def stopped(study: StudyOutcome) -> Table:
 
 
 def picture(study: StudyOutcome) -> Curves:
-    """Bits over T': the models for each T at their own, and the dials at all."""
+    """Bits over T': the models for one T at that T, and the dials at every T'."""
     at_own = {T: at[T] for T in TEST_DEPTHS if T in (at := above(study, study.state.of(Key(T))))}
     curves = [Curve("a model for each T", list(at_own), list(at_own.values()))] if at_own else []
-    most = 4 * max(at_own.values(), default=math.inf)  # what explodes would leave nothing else to be seen
+    most = 4 * max(at_own.values(), default=math.inf)  # values that explode would hide the rest
     for tuned in study.state.rows:
         seen = {T: bits for T, bits in above(study, tuned).items() if bits < most}
         if tuned.row.design.dial and seen:

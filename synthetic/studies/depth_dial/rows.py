@@ -1,4 +1,4 @@
-"""The rows of the study: a model for each T, and models for all of them."""
+"""The rows of the study: a model for each T, and models for all T."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from synthetic.studies.engine.designs import Design, Dial, Row, doubling
 from synthetic.studies.engine.plan import Setting
 
-MOST = 8  # steps that are drawn
+MOST = 8  # the largest T that is drawn
 TEST_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
@@ -15,15 +15,15 @@ TEST_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 class Key:
     """What a row is found by."""
 
-    steps: int | None = None  # T; None of a model for all
-    dial: Dial = ""  # how that is trained
+    steps: int | None = None  # T; None for a model for all T
+    dial: Dial = ""  # how a model for all T is trained
 
 
 SUM, ALIKE = Key(dial="sum"), Key(dial="alike")
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
-    """A model for each T, with steps of 1/T, and those that take any number up to the study's depth."""
+    """A model for each T, with steps of 1/T, and models for any T up to the study's depth."""
     most = setting.depth
 
     def design(steps: int, step_size: float, dial: Dial = "") -> Design:

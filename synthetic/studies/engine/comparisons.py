@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from cemverify.results.numbers import shown_verdict
 from cemverify.results.statistics import PairedComparison, compare, correct
 
-# Losses this near to each other are as good as equal. By Chinchilla's law (Hoffmann et al. 2022, its third fit) the
-# two smallest of the paper's sizes, at 20 tokens a parameter, differ by 3.6 %: this is a seventh of that.
+# Losses within this share of each other count as equivalent. By Chinchilla's law (Hoffmann et al. 2022, third fit)
+# the two smallest of the paper's sizes, at 20 tokens per parameter, differ by 3.6 %: this is a seventh of that.
 MARGIN = 0.005
 
 
@@ -20,12 +20,12 @@ class Compared:
     # model, base: titles of rows
     model: str
     base: str
-    seeds: tuple[int, ...]  # those that both were judged with and in which neither diverged
-    # values, references: what the model and the base came to, one for each of them
+    seeds: tuple[int, ...]  # with which both were judged and neither diverged
+    # values, references: the results of the model and of the base, one for each of these seeds
     values: tuple[float, ...]
     references: tuple[float, ...]
-    comparison: PairedComparison | None  # of these; None without a seed
-    diverged: int = 0  # judged trainings of either that did
+    comparison: PairedComparison | None  # of the two; None without a seed
+    diverged: int = 0  # judged trainings of either that diverged
     keys: tuple[Hashable, Hashable] = ("", "")  # of the rows
 
     @property
@@ -35,7 +35,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """The conclusion in a word; or why there is none."""
+        """The conclusion in a word, or why there is none."""
         if self.diverged:
             return "a run diverged"
         c = self.comparison
@@ -50,11 +50,11 @@ def compared(
     diverged: int = 0,
     keys: tuple[Hashable, Hashable] | None = None,
 ) -> Compared:
-    """Two rows over the seeds that both have, on their own; see `family` for several.
+    """Compares two rows over the seeds that both have, uncorrected; see `family` for several comparisons.
 
     Args:
         values, references: by seed, of the model and of the base.
-        keys: of the rows, where these are not their titles.
+        keys: of the rows, if they differ from their titles.
     """
     seeds = tuple(seed for seed in values if seed in references)
     mine, theirs = tuple(values[s] for s in seeds), tuple(references[s] for s in seeds)

@@ -1,11 +1,11 @@
-"""A study from its first cell to its last: it yields the cells that it wants next, and is sent what they came to.
+"""The course of a study: it yields the cells that it wants next, and is sent their payloads.
 
     functions = yield WantedCells(cells_of_functions)
     models = yield WantedCells(cells_of_models)
     return assemble(functions, models)
 
-What comes next follows from payloads alone, so a run that was stopped anywhere begins its study again, finds in the
-store what it had, and goes on as if it had not been stopped.
+What comes next depends on payloads alone. So a run that was stopped at any point starts its study again, finds the
+finished cells in the store, and goes on as if it had not been stopped.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class WantedCells:
-    """What a study asks for."""
+    """The cells that a study asks for."""
 
-    # whose payloads it is sent, in their order; None for a cell that has none, because time is up
+    # it is sent their payloads in this order; None for a cell that is missing because time is up
     cells: Sequence[Cell]
-    computed: bool = True  # whether they are computed where the store lacks them
-    later: Sequence[Cell] | None = ()  # those that it wants next; None if that depends on these
+    computed: bool = True  # whether to compute those that the store lacks
+    later: Sequence[Cell] | None = ()  # those that it wants next; None if they depend on these
 
 
 Course = Generator[WantedCells, Sequence[Payload | None], Result]
@@ -36,10 +36,10 @@ Course = Generator[WantedCells, Sequence[Payload | None], Result]
 
 @dataclass(frozen=True)
 class StudyRun(Generic[Result]):
-    """How far a study is."""
+    """How far a study has come."""
 
     result: Result  # what it returned
-    todo: tuple[Cell, ...]  # the cells that are to be computed next; () if all is done
+    todo: tuple[Cell, ...]  # the cells to compute next; () if all is done
     computed: tuple[Cell, ...]  # those that have a payload
 
 
@@ -47,7 +47,7 @@ def follow(course: Course[Result], fetch: Callable[[WantedCells], Sequence[Paylo
     """Sends a study what it wants until it ends.
 
     Args:
-        fetch: the payloads of the cells that are wanted.
+        fetch: returns the payloads of the wanted cells.
     """
     todo: list[Cell] = []
     computed: list[Cell] = []
@@ -64,7 +64,7 @@ def follow(course: Course[Result], fetch: Callable[[WantedCells], Sequence[Paylo
 
 
 def together(courses: Iterable[Course[None]]) -> Course[None]:
-    """Several studies side by side, as one: what each of them wants next is wanted at once."""
+    """Several studies in parallel, as one: it wants at once what each of them wants next."""
     waiting = [(course, wanted) for course in courses if (wanted := _send(course, None)) is not None]
     while waiting:
         sent = iter((yield WantedCells([cell for _, wanted in waiting for cell in wanted.cells], later=None)))
@@ -81,13 +81,13 @@ def _send(course: Course[None], sent: Any) -> WantedCells | None:
 
 
 def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float | None = None) -> StudyRun[Result]:
-    """Computes what a study wants and the store lacks, for so many minutes at most, and says how far it is.
+    """Computes what a study wants and the store lacks, within a time limit, and returns how far the study has come.
 
     Args:
-        begin: the study, from its beginning. until: minutes; 0 only reads the store. None goes on to the end.
+        begin: the study, from its beginning. until: minutes; 0 only reads the store, None sets no limit.
 
     Raises:
-        KeyboardInterrupt: of somebody, not of the clock. ShardFinished: this machine's part of the cells that the
+        KeyboardInterrupt: Ctrl-C, and not the time limit. ShardFinished: this machine's part of the cells that the
             study wants first is computed.
     """
     store = CellStore(where.store)
@@ -99,16 +99,16 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
             if cell.key not in read and (where.resume or cell.key in computed):
                 try:
                     stored = store.get(cell.key)
-                except CorruptCell:  # the run names it, and computes it again
+                except CorruptCell:  # the run reports it, and computes it again
                     continue
-                if stored is not None and stored.payload is not None:  # of a failure, the run says why
+                if stored is not None and stored.payload is not None:  # the run reports failures
                     read[cell.key] = stored.payload
         return [read.get(cell.key) for cell in wanted.cells]
 
     def compute(wanted: WantedCells) -> list[Payload | None]:
         missing = [cell for cell, payload in zip(wanted.cells, look(wanted), strict=True) if payload is None]
         if wanted.computed and (missing or where.shard is not None):
-            # a shard ends here, and says how much of the whole is missing
+            # a shard ends here, and reports how much of the whole is missing
             cells = missing if where.shard is None else wanted.cells
             payloads(run_cells(cells, where, wanted.later, len(read)), where.store)
             computed.update(cell.key for cell in missing)

@@ -1,7 +1,7 @@
-"""The models of the study: a few words that name a model in the store, and the configuration they stand for.
+"""The models of a study: the few options that identify a model in the store, and the configuration they stand for.
 
-A cell of the store names a model by what differs from the frame that all share. Options that are added to the layers
-later leave the keys of cells alone that do not use them.
+A cell of the store identifies a model by its differences from the frame that all models share. Options that are added
+to the layers later do not change the keys of cells that do not use them.
 """
 
 from __future__ import annotations
@@ -36,61 +36,61 @@ def doubling(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Design:
-    """A model in the words that name its cells."""
+    """A model by the options that its cells store."""
 
-    # what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing
+    # which layers of Llama are replaced by CEM's; "llama-alibi" and "llama-rotary" replace none
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
     size: paper.Size  # D, L, K, M
     vocabulary: int  # V
     embedding_std: float  # of the first embedding
-    init_std: float  # of all other first weights
-    # options of the CEM layers, and of what is beyond the paper in them, that are not their defaults: (("steps", 2),
+    init_std: float  # of all other initial weights
+    # options of the CEM layers that differ from their defaults, including those beyond the paper: (("steps", 2),
     # ("step_size", 0.5), ("momentum", 0.5))
     layer: tuple[Option, ...] = ()
-    # how often each CEM layer is applied in a row; of Llama its attention where that has ALiBi, and its MLP otherwise
+    # how often each CEM layer is applied in a row; for Llama: its attention if that has ALiBi, otherwise its MLP
     times: int = 1
     rounds: int = field(default=1, metadata={"added": True})  # how often attention and MLP take turns
-    # whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same whatever T
-    # is, or that are all "alike"; "" trains with T = steps
+    # "sum" and "alike" train with T drawn from 1 ... steps for each batch: with step sizes that sum to the same for
+    # every T, or with one size for every T; "" trains with T = steps
     dial: Dial = field(default="", metadata={"added": True})
-    # where they are not those of what is replaced
+    # None: the usual ones for `replaced` (see `position`)
     positions: Positions | None = field(default=None, metadata={"added": True})
 
     @property
     def steps(self) -> int:
-        """T, or the largest that is drawn."""
+        """T, or the largest T that is drawn."""
         return int(dict(self.layer).get("steps", 1))
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The numbers of steps that it is scored with: T, or 1, 2, 4 ... of those that are drawn."""
+        """The numbers of steps that it is scored with: T, or 1, 2, 4 ... up to the largest that is drawn."""
         return doubling(self.steps) if self.dial else (self.steps,)
 
     def step_size_at(self, steps: int) -> float:
-        """The size of each step when it takes so many."""
+        """The size of each step when it takes this many."""
         eta = float(dict(self.layer).get("step_size", 1.0))
         return eta * self.steps / steps if self.dial == "sum" else eta
 
     @property
     def preconditioner(self) -> PreconditionerName:
-        """P where no option names it: the paper's full model has a low-rank one in both layers, others a diagonal."""
+        """P; by default low-rank in both layers of full CEM, as in the paper, and diagonal otherwise."""
         usual = "low rank" if self.replaced == "full" else "diagonal"
         return cast(PreconditionerName, dict(self.layer).get("preconditioner", usual))
 
     @property
     def position(self) -> Positions:
-        """CEM attention has ALiBi, and so has the Llama beside it."""
+        """The positions; by default ALiBi with CEM attention and in the Llama compared with it."""
         if self.positions is not None:
             return self.positions
         return "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
 
     def widened(self, hidden: int) -> Design:
-        """The model with so many hidden units in its MLP."""
+        """The model with this many hidden units in its MLP."""
         return replace(self, size=replace(self.size, hidden=hidden))
 
     @property
     def looped(self) -> LoopedConfig:
-        """The complete configuration of the model that these words name."""
+        """The complete configuration of the model."""
         frame = Frame(self.size, self.vocabulary, self.init_std)
         P = self.preconditioner
         in_attention, in_mlp = self.replaced in ("attention", "full"), self.replaced in ("mlp", "full")
@@ -109,7 +109,7 @@ class Design:
         assert isinstance(config, LayerConfig)
         changes: dict[str, Any] = {name: value for name, value in self.layer if name != "preconditioner"}
         beyond = {name: changes.pop(name) for name in BEYOND if name in changes}
-        if isinstance(config, MLPConfig):  # which has no temperature
+        if isinstance(config, MLPConfig):  # an MLP has no temperature
             beyond.pop("cooling", None)
             changes.pop("temperature", None)
         return replace(config, **changes, beyond=Beyond(**beyond))
@@ -121,12 +121,12 @@ class Row:
 
     name: str  # its title in the tables, and on the command line
     design: Design  # the model
-    weights: int = 0  # is added to a seed for the first weights alone, 0 for all but the A/A row
-    why: str = ""  # what the row is there for
+    weights: int = 0  # added to the seed of the initial weights only; 0 except for the A/A row
+    why: str = ""  # the purpose of the row
     beyond: bool = False  # whether it is beyond the paper
-    rate: float | None = None  # its learning rate, where the study does not find one
-    length: float = 1.0  # how many times as long as the others it is trained
-    key: Hashable = None  # what it is found by; its title, if the study gives it none
+    rate: float | None = None  # its learning rate, if the study does not search for one
+    length: float = 1.0  # the length of its training, relative to the others
+    key: Hashable = None  # identifies the row; its title by default
 
     def __post_init__(self) -> None:
         if self.key is None:
@@ -134,7 +134,7 @@ class Row:
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of these names, in the study's order."""
+    """The rows with these names, in the study's order."""
     there = [row.name for row in every]
     if unknown := [name for name in names if name not in there]:
         raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(there)}")
@@ -143,10 +143,10 @@ def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
 
 @cache
 def cost(design: Design, context: int) -> Cost:
-    """FLOPs per token in windows of J = context tokens; the mean over T where it is drawn."""
+    """FLOPs per token in windows of J = context tokens; the mean over T if T is drawn."""
     if not design.dial:
         return cost_of(looped_on_meta(design.looped), context)
-    # every step costs the same, so the mean over 1 ... T is that of the ends
+    # every step costs the same, so the mean over 1 ... T is the mean of the two ends
     ends = [
         cost(replace(design, dial="", layer=tuple({**dict(design.layer), "steps": T}.items())), context)
         for T in (1, design.steps)
@@ -155,7 +155,7 @@ def cost(design: Design, context: int) -> Cost:
 
 
 def as_costly(narrow: Design, target: Design, context: int) -> Design:
-    """The narrow model with an MLP so wide, in eights, that a token of training costs what the target's costs."""
+    """`narrow`, its MLP widened until training costs as much per token as `target`; M is a multiple of 8."""
     M = narrow.size.hidden
     base, wider = (cost(narrow.widened(hidden), context).training for hidden in (M, 2 * M))
     missing = cost(target, context).training - base
@@ -164,5 +164,5 @@ def as_costly(narrow: Design, target: Design, context: int) -> Design:
 
 @cache
 def parameters(design: Design) -> int:
-    """How many parameters the model of a design has."""
+    """The number of parameters of the model."""
     return sum(parameter.numel() for parameter in looped_on_meta(design.looped).parameters())

@@ -1,4 +1,4 @@
-"""What a study of language models runs, but for its corpus: rows, lengths, seeds, and the cells that they ask for."""
+"""What a study of language models runs, except its corpus: rows, lengths, seeds, and their cells."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from synthetic.training.frames import (
 )
 from synthetic.training.recipe import Recipe
 
-# A plan has a name before its corpus is opened.
+# Stands for the corpus in the name of a plan, which must not depend on it.
 _NO_CORPUS = PinnedCorpus(CorpusChoice(), "")
-# Seeds that tune are far from those that judge.
+# Seeds for tuning are far from those for judging.
 TUNING_SEED = 1000
-# With D = 64, a training of 5,200 steps costs 90 to 130 seconds of a core, and scoring these windows less than one.
+# With D = 64, a training of 5,200 steps takes 90 to 130 seconds on a core, and scoring these windows less than one.
 JUDGING_WINDOWS, TUNING_WINDOWS = 1024, 512
-# Of the paper's experiments, which are scored so often along the way.
+# For the paper's experiments: windows, and how often models are scored during training.
 WHOLE_WINDOWS, VALIDATIONS = 128, 20
 SMALL = "small"
-# About a million parameters with bytes as tokens, and the only size with a context long enough to matter.
+# About a million parameters with bytes as tokens; the only small size whose context is long enough to matter.
 SMALL_SIZE = paper.Size(dim=160, layers=4, heads=5, hidden=432)
 SIZES = (TINY, SMALL, *paper.SIZES)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rows of a study are made for."""
+    """What the rows of a study have in common."""
 
     replaced: Replaced  # which layers are CEM's
     frame: Frame  # what all models share
     context: int  # J
     depth: int  # the study's T
     embedding_std: float = EMBEDDING_STD  # of the first embedding
-    # P: of CEM's layers, positions: of all models; None: those that the layers have in the paper
+    # P of CEM's layers, positions of all models; None means the usual ones (`Design`)
     P: PreconditionerName | None = None
     positions: Positions | None = None
 
     def design(self, *layer: Option) -> Design:
-        """The model with these options of its CEM layers."""
+        """The model whose CEM layers have these options."""
         frame = self.frame
         model = Design(self.replaced, frame.size, frame.vocabulary, self.embedding_std, frame.init_std, tuple(layer))
-        # what is as usual goes unnamed, so that studies share trainings
+        # usual values are not stored, so that studies share trainings
         if self.P not in (None, model.preconditioner):
             model = replace(model, layer=(*model.layer, ("preconditioner", self.P)))
         return model if self.positions in (None, model.position) else replace(model, positions=self.positions)
 
     @property
     def llama(self) -> Design:
-        """Llama with the positions that the study's models have."""
+        """Llama with the positions of the study's models."""
         usual = self.design()
         name: Literal["llama-rotary", "llama-alibi"] = "llama-rotary" if usual.position == "rotary" else "llama-alibi"
         return replace(usual, replaced=name, layer=(), positions=None)
@@ -75,33 +75,33 @@ class Plan:
     size: str  # a name
     frame: Frame  # what all models of the size share
     depth: int  # T
-    per_parameter: float  # tokens for each parameter of Llama; all rows see equally many
-    recipe: Recipe  # of the judged trainings, but for the rate
+    per_parameter: float  # tokens per parameter of Llama; all rows see equally many
+    recipe: Recipe  # of the judged trainings, except the learning rate
     rows: tuple[Row, ...] = field(repr=False)  # the models
-    # seeds, seed: how many judge, and the first
+    # seeds, seed: the number of seeds for judging, and the first
     seeds: int = 8
     seed: int = 0
-    tuning_seeds: int = 1  # how many tune
-    tuning: int = 2  # 1/this of the full length is what the rate is chosen at, and half of that what it is sought at
+    tuning_seeds: int = 1  # the number of seeds for tuning
+    tuning: int = 2  # the rate is chosen at 1/this of the full length, after a search at half of that
     compiled: bool = False  # whether all trainings go through torch.compile
-    # depths, stops: with which a judged model is scored beside its own
+    # depths, stops: a judged model is also scored with these
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
-    # whether rows differ in which layers are CEM's, rates are given and not found, and models are scored along the
-    # way (`Study.papers`)
+    # whether rows may differ in which layers are CEM's, rates are given, and models are scored during training
+    # (`Study.papers`)
     papers: bool = False
     rounded: bool = True  # whether rates are rounded to quarters of an octave
-    registered: bool = False  # whether what is judged is bound to this plan and no other (`name`)
+    registered: bool = False  # whether judged trainings carry the `name` of this plan
 
     @property
     def name(self) -> str:
-        """Twelve digits that name the plan; another one of what it covers gives other digits.
+        """Twelve digits that identify the plan; they change with everything that they cover.
 
-        It covers the rows in their order, each with its name, model and length; the recipe; the first seed that
-        judges and how many judge; how many seeds tune, at which lengths, and whether their rates are rounded; the
-        windows that judge; and with which depths and stops a judged model is scored. It does not cover the corpus,
-        whose digest each training carries, nor the device and whether models are compiled for it, nor what stands in
-        the code: the windows and the first seed that tune, the rates that are tried (`rates`), the margin
+        They cover the rows in their order, each with its name, model and length; the recipe; the first seed and the
+        number of seeds for judging; the number of seeds for tuning, their lengths, and whether rates are rounded; the
+        windows for judging; and the depths and stops with which a judged model is scored. They do not cover the
+        corpus, whose digest each training carries, nor the device, nor whether models are compiled, nor what is fixed
+        in the code: the windows and the first seed for tuning, the rates that are tried (`rates`), the margin
         (`comparisons`), and how a study's answer follows from its comparisons.
         """
         unbound = replace(self, registered=False, compiled=False)
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The lengths of tuning, as shares of the full one."""
+        """The lengths of tuning, as shares of the full length."""
         return 1 / (2 * self.tuning), 1 / self.tuning
 
     def row(self, key: Hashable) -> Row | None:
@@ -137,11 +137,11 @@ class Plan:
 
 
 def sized(size: str, vocabulary: int, dims: paper.Size | None, *, papers: bool) -> tuple[Frame, Recipe]:
-    """The frame and the recipe of a size; of the paper's experiments those of the paper.
+    """The frame and the recipe of a size; for the paper's experiments, the paper's.
 
     No other recipe decays the embedding: at the rates that tuning finds, decay would shrink N(0, 1) to a tenth in one
-    training, the first step would be longer than the stream, and the second asked far from what the memory was read
-    from.
+    training. The first step would then be longer than the stream, and the second would be computed far from the state
+    that the memory was read from.
     """
     check_size(size, vocabulary, (TINY, *paper.SIZES) if papers else SIZES)
     if size == TINY:  # half a million bytes in small batches: 17 to 45 seconds a model on one CPU core

@@ -1,9 +1,9 @@
-"""Which learning rate a model gets: successive halving over rates that double, the optimum always inside.
+"""How a learning rate is found: successive halving over rates that double, with the optimum never at an edge.
 
-Short trainings at all rates, then longer ones at the best and its two neighbours (Jamieson and Talwalkar 2016 keep
-the better half; of a curve with one valley that is where the valley is). At every length more rates are tried until
-the best has a worse neighbour on each side. Noise may mislead it, as it may mislead anybody who tunes: the A/A row,
-which is tuned anew, shows by how much.
+Short trainings at all rates are followed by longer ones at the best and its two neighbours. (Jamieson and Talwalkar
+2016 keep the better half; for a curve with one valley these are the rates in the valley.) At every length more rates
+are tried until the best has a worse neighbour on each side. Noise may mislead the search, like all tuning: the A/A
+row, which is tuned anew, shows by how much.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Half-octaves would cost twice as much, and the parabola finds what lies between. Steps from the first rate upwards.
+# Rates double from the first one: half-octaves would cost twice as much, and the parabola interpolates.
 FIRST_RATE = 2e-3
 FEWEST_RATES = 4
-# An optimum that flees beyond these is none: 2e-6 to 2.0.
+# The search ends at these, 2e-6 and 2.0: no sound model has its optimum beyond.
 LOWEST, HIGHEST = -10, 10
-# The lowest point of the parabola is rounded to so many parts of an octave.
+# The lowest point of the parabola is rounded to this fraction of an octave.
 PARTS = 4
 
 
@@ -26,24 +26,24 @@ class TuningCurve:
     """The bits per byte found at one length of training."""
 
     share: float  # of the full length
-    bits: Mapping[int, float]  # by the number of a rate, see `rate`; infinite where a run diverged
+    bits: Mapping[int, float]  # by the number of the rate (`rate`); infinite where a run diverged
 
     @property
     def best(self) -> int:
-        """The number of the best rate, the lower one of two that are as good."""
+        """The number of the best rate; the lower of two that are equally good."""
         return min(self.bits, key=lambda k: (self.bits[k], k))
 
 
 def rate(number: float) -> float:
-    """The learning rate of a number: 0 is 2e-3, and each further one doubles it."""
+    """The learning rate with this number: 0 is 2e-3, and each further one doubles it."""
     return float(f"{FIRST_RATE * 2.0**number:.6g}")  # the same on every machine
 
 
 def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
-    """Which rates are to be tried next at one length; none once the best has neighbours on both sides.
+    """The rates to try next at one length; none once the best has neighbours on both sides.
 
     Args:
-        curve: what was found so far, infinite where a run diverged. start: the rates to begin with.
+        curve: the bits found so far, infinite where a run diverged. start: the rates to begin with.
     """
     missing = [k for k in start if k not in curve]
     if missing:
@@ -55,12 +55,12 @@ def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
 
 
 def within(numbers: Sequence[int]) -> list[int]:
-    """Those of the rates that are tried at all: a search ends at the lowest and the highest."""
+    """Those of the rates within the limits of a search."""
     return [k for k in numbers if LOWEST <= k <= HIGHEST]
 
 
 def starts(before: TuningCurve | None) -> list[int]:
-    """The rates that a length begins with: four, or those around the best of the length before."""
+    """The rates that a length begins with: four, or the best of the previous length and its neighbours."""
     if before is None:
         return list(range(FEWEST_RATES))
     return [before.best - 1, before.best, before.best + 1]
@@ -69,10 +69,10 @@ def starts(before: TuningCurve | None) -> list[int]:
 def optimum(curve: TuningCurve, *, rounded: bool = True) -> float:
     """The rate at the lowest point of the parabola through the best rate and its neighbours, over log2 of the rate.
 
-    Where a neighbour diverged there is no parabola, and it is the best rate itself.
+    If a neighbour diverged there is no parabola, and the best rate itself is returned.
 
     Args:
-        rounded: to a quarter of an octave.
+        rounded: whether to round it to a quarter of an octave.
     """
     k = curve.best
     left, middle, right = (curve.bits[i] for i in (k - 1, k, k + 1))

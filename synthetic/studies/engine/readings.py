@@ -1,4 +1,4 @@
-"""What the claims ledger reads of a study (kind "readings"): figures, and how the paper's statements fare in it."""
+"""What the claims ledger reads of a study (kind "readings"): its figures, and its readings of statements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def measured_ratio(
     """One model's figure over another's, paired by replicate, with the intervals of 95 and of 90 %.
 
     Args:
-        on: what both were trained on, where a study has several.
+        on: what both were trained on, if the study has several.
     """
     wide, narrow = (paired_ratio(values, references, confidence=c) for c in (0.95, 0.9))
     ends = [None if r.low is None or r.high is None else [r.low, r.high] for r in (wide, narrow)]
@@ -32,7 +32,7 @@ def measured_ratio(
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things in words: "1 seed", "3 seeds"."""
+    """A number with its noun: "1 seed", "3 seeds"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -60,7 +60,7 @@ class Statement:
     """A statement of the paper and how it fares here."""
 
     text: str  # what the paper says
-    found: str  # what was found
+    found: str  # what the study found
     reading: Reading  # whether that agrees
 
 

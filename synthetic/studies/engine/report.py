@@ -25,12 +25,12 @@ def findings(
     figures: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Findings:
-    """What a study says, and its page.
+    """The findings of a study, with its page.
 
     Args:
-        title: of the page. answer: to the study's question, one sentence. why: what it rests on.
+        title: of the page. answer: to the study's question, one sentence. why: the evidence for it.
         compared: the comparisons. base: the key of the row that the table of rows compares with.
-        pictures, shown: of this study alone.
+        pictures, shown: pictures and tables of this study alone.
         figures, more: as in `Findings`.
     """
     blocks: list[str | Picture | Table] = [paragraph([f"**{answer}**", why]), *pictures, tables.measured(study)]

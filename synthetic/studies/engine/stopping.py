@@ -1,4 +1,4 @@
-"""Stopping by energy at test time: the shares at which it is tried, and what came of each.
+"""Stopping by energy at test time: the shares at which it is tried, and the result of each.
 
 The rule is `Descent.least_fall` (docs/mathematics.md §18g).
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-# q: what stops after a step that lowers the energy by less than this share of what its first step did.
+# q: a token stops after a step that lowers the energy by less than this share of what its first step did.
 STOPS = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
 
 
@@ -18,12 +18,12 @@ class AtStop:
     """A trained model whose tokens, or points, stop by themselves."""
 
     least_fall: float  # q
-    steps: float  # that they took, the mean
+    steps: float  # the mean number that they took
     figure: float | None  # bits, or an error; None if it is not finite
 
 
 def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:
-    """Means over replicates at each q; no figure where one has none."""
+    """Means over replicates at each q; the figure is None if any replicate's is."""
     stops_of_all = []
     for stops in zip(*replicates, strict=True):
         figures = [stop.figure for stop in stops if stop.figure is not None]

@@ -1,12 +1,12 @@
-"""What a study is: rows, and what is said of them once they are compared. The engine does everything between.
+"""What a study consists of: rows, and the conclusion from their comparison. The engine does everything between.
 
-A study of language models is one file of rows and one of what follows from them:
+A study of language models is one file of rows and one of conclusions:
 
     rows.py         def rows(setting: Setting) -> Sequence[Row]
     conclusion.py   def read(outcome: StudyOutcome) -> Findings
 
 and a `Study` that names both. `python -m synthetic language` makes a command of it: the engine finds each row's
-learning rate, judges the rows with fresh seeds, goes on where it was stopped, and writes result, readings and page.
+learning rate, judges the rows with fresh seeds, resumes where it was stopped, and writes result, readings and page.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from synthetic.training.training import check_shares
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """A study as far as it is: all that its conclusion may rest on."""
+    """A study as far as it has come: everything that its conclusion may use."""
 
     plan: Plan  # what it runs
-    state: StudyState  # what came of it
+    state: StudyState  # its results
     corpus: str  # in a sentence
     unit: str  # of its text, "byte" or "token"
-    # bits per unit that no predictor can do without on the windows that judge; None of text
+    # the least possible bits per unit on the windows for judging; None for text
     floor: float | None = None
-    missing: int = 0  # trainings that are next, 0 if all are there
+    missing: int = 0  # trainings to do next; 0 if all are done
     device: str = "cpu"  # where models are trained
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study says."""
+    """What a study found."""
 
     page: Page  # conclusion, pictures and tables
-    conclusion: str  # what a terminal shows below the tables
-    compared: Sequence[Compared]  # the comparisons that the readings hold
+    conclusion: str  # for a terminal, below the tables
+    compared: Sequence[Compared]  # the comparisons in the readings
     title: str = "Ratios at equal tokens"  # of their table
-    # what the readings hold beside the common figures, or in their place
+    # further figures for the readings; they replace common ones of the same name
     figures: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)  # what only the result file holds
 
@@ -61,10 +61,10 @@ class Study:
     """A study of language models whose rows find their own learning rates."""
 
     name: str  # of its command
-    summary: str  # of one line
+    summary: str  # one line
     rows: Callable[[Setting], Sequence[Row]]  # makes the models
-    read: Callable[[StudyOutcome], Findings]  # says what came of them
-    # replaced, depth, per_parameter, seeds: the usual ones
+    read: Callable[[StudyOutcome], Findings]  # draws the conclusions
+    # replaced, depth, per_parameter, seeds: the defaults
     replaced: Replaced = "attention"
     depth: int = 2
     per_parameter: float = 20.0
@@ -72,8 +72,8 @@ class Study:
     # depths, stops: with which judged models are scored
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
-    # whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the paper's
-    # recipe at one learning rate, or at their rows' own, and are scored along the way
+    # whether it is one of the paper's experiments: models may differ in which layers are CEM's, have the paper's
+    # recipe at one learning rate or at their row's own, and are scored during training
     papers: bool = False
     # P, positions: of the `Setting`
     P: PreconditionerName | None = None
@@ -102,12 +102,12 @@ class Study:
         tuning_seeds: int | None = None,
         **more: Any,
     ) -> Plan:
-        """What the study runs; what is None is as usual in this study.
+        """What the study runs; None stands for the study's default.
 
         Args:
-            vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
-            changes: other numbers of the recipe.
-            names: of the rows to run; if (), all that are usual. with_beyond: and all that are beyond the paper.
+            vocabulary: V; the paper's sizes need its 32,000. dims: replace those of the size "tiny".
+            changes: changed numbers of the recipe.
+            names: of the rows to run; () means all usual ones. with_beyond: also all rows beyond the paper.
             P: of CEM's layers. more: `seed` and `compiled` of the `Plan`.
         """
         replaced, depth = replaced or self.replaced, depth or self.depth
@@ -137,7 +137,7 @@ class Study:
 def figures(study: str, outcome: StudyOutcome, findings: Findings) -> dict[str, Any]:
     """The readings of a study: what it measured, and at what scale; see docs/result-files.md."""
     plan, recipe = outcome.plan, outcome.plan.recipe
-    # a control may be wider
+    # the largest: a control may be wider
     of_cem = [r.design for r in plan.rows if r.design.replaced == plan.replaced and r.design.size == plan.frame.size]
     common = {
         "study": study if plan.papers else f"{study}-{plan.replaced}",

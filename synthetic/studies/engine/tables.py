@@ -1,4 +1,4 @@
-"""The tables that every study of rows with rates of their own can show."""
+"""The tables that every study with rows tuned separately can show."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from synthetic.training.machine import peak_flops
 
 # NVIDIA's data sheet of an H100 SXM: dense bfloat16, without sparsity.
 H100_TFLOPS = 989.0
-# Of which large training runs reach about so much.
+# The share of it that large training runs reach.
 GPU_UTILISATION = 0.4
-# Of a core's matrix products, models of the tiny size reached 21 to 24 %, validation included, where it was measured.
+# Tiny models reached 21 to 24 % of a core's speed at matrix products, validation included, where it was measured.
 CPU_UTILISATION = 0.22
 
 
 def measured(study: StudyOutcome) -> Table:
-    """How it was measured, in numbers; docs/language.md says what they are numbers of."""
+    """How it was measured, in numbers, which docs/language.md explains."""
     plan, recipe, design = study.plan, study.plan.recipe, study.plan.rows[0].design
     windows = f"{recipe.steps:,} steps of {recipe.batch} windows of {recipe.context}"
     rows = [
@@ -57,7 +57,7 @@ def measured(study: StudyOutcome) -> Table:
 
 
 def models(study: StudyOutcome, pairs: Sequence[Compared], base: Hashable) -> Table:
-    """Every row: what it is, the rate it got, its bits, and its ratio to one of them.
+    """Every row: what it is, its learning rate, its bits, and its ratio to one row.
 
     Args:
         pairs: the study's comparisons. base: the key of the row that the last column compares with.
@@ -85,7 +85,7 @@ def models(study: StudyOutcome, pairs: Sequence[Compared], base: Hashable) -> Ta
 
 
 def comparisons(state: StudyState, pairs: Sequence[Compared]) -> Table:
-    """Every comparison, and what it could have seen."""
+    """Every comparison, and the difference that it could have detected."""
     rows: list[list[Cell]] = []
     for pair in pairs:
         c = pair.comparison
@@ -106,23 +106,23 @@ def comparisons(state: StudyState, pairs: Sequence[Compared]) -> Table:
 
 
 def _windows(state: StudyState, pair: Compared) -> float | None:
-    """What the text that is scored contributes to the error of a comparison."""
+    """The contribution of the scored text to the error of a comparison."""
     rows = [row for key in pair.keys if (row := state.of(key)) is not None]
     records = [[r for s in pair.seeds if (r := row.judged[s]) is not None] for row in rows]
     return error_from_windows(*records) if len(records) == 2 else None
 
 
 def error_from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> float | None:
-    """The standard error that the choice of windows gives a comparison of two rows, paired by seed; None if untold.
+    """The standard error of a comparison of two rows, paired by seed, due to the choice of windows; None if unknown.
 
-    It is that of a pair's log ratio over the groups of windows, the mean over seeds: the windows are the same for all
-    seeds, so more seeds do not make it smaller, and more windows do.
+    It is the standard error of the log ratio, averaged over seeds, over the groups of windows. All seeds share the
+    windows, so more windows make it smaller, but more seeds do not.
     """
     pairs = [(a.groups, b.groups) for a, b in zip(first, second, strict=True) if a.groups and b.groups]
     if not pairs or len(pairs[0][0]) < 2:
         return None
     groups = len(pairs[0][0])
-    # the same windows in every seed: what they do is what is left in the mean over seeds
+    # every seed has the same windows, so their effect remains in the mean over seeds
     means = [math.fsum(math.log(a[g] / b[g]) for a, b in pairs) / len(pairs) for g in range(groups)]
     deviation = spread(means).std
     assert deviation is not None
@@ -130,7 +130,7 @@ def error_from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecor
 
 
 def tuning(state: StudyState, unit: str) -> Table:
-    """Every training of the tuning: bits per byte on the tuning half."""
+    """Every tuning run: bits per byte on the tuning half."""
     tried = sorted({k for tuned in state.rows for curve in tuned.curves for k in curve.bits})
     rows: list[list[Cell]] = []
     for tuned in state.rows:
@@ -143,10 +143,10 @@ def tuning(state: StudyState, unit: str) -> Table:
 
 
 def speed_at(gpu: bool, tflops: float | None) -> tuple[float, str]:
-    """The useful FLOP/s of a GPU, or of one core of this machine, and in words what they are of.
+    """The useful FLOP/s of a GPU, or of one core of this machine, and in words where the figure comes from.
 
     Args:
-        tflops: useful TFLOP/s, if the user knows better.
+        tflops: useful TFLOP/s as given by the user.
     """
     if tflops is not None:
         return tflops * 1e12, f"{tflops:g} useful TFLOP/s of one device, as given"
@@ -160,7 +160,7 @@ def speed_at(gpu: bool, tflops: float | None) -> tuple[float, str]:
 
 
 def costs(study: str, plan: Plan, flops_per_second: float, of: str) -> Table:
-    """What a study takes, before it is begun, at a speed and in words what that is of (`speed_at`)."""
+    """The cost of a study, before it begins, at a speed; `of` says where that comes from (`speed_at`)."""
     rows: list[list[Cell]] = []
     total, counts = 0.0, trainings(plan)
     for row in plan.rows:

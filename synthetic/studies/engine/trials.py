@@ -1,4 +1,4 @@
-"""One training of the study, as a cell of the store: short to tune, or at full length to judge."""
+"""One training of a study, as a cell of the store: short for tuning, or at full length for judging."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from synthetic.training.steps import Steps, steps_of, steps_taken
 from synthetic.training.training import Saving, TrainingStep, score, train
 
 Part = Literal["tuning", "judging", "whole"]
-# A training of so many steps is worth checkpoints.
+# A training of at least this many steps is worth checkpoints.
 LONG = 2000
 CHECKPOINTS = 10
-# Scores are kept as the means of so many groups of neighbouring windows: enough to see how much windows differ.
+# Scores are kept as means over this many groups of neighbouring windows: enough to see how much windows differ.
 GROUPS = 32
-PIECES = 20  # of the training loss along the way
+PIECES = 20  # of the training loss that are kept
 PROBED_TOKENS = 1024
 
 
@@ -41,42 +41,42 @@ class TrialCell:
     recipe: Recipe  # how it is trained
     seed: int  # of the batches
     weights: int  # of the first weights
-    part: Part  # which half of the validation part is scored, or the whole of it
-    windows: int  # on how many windows
+    part: Part  # which half of the validation part is scored, or all of it
+    windows: int  # how many are scored
     device: str = "cpu"  # "cpu" or "cuda"
     compiled: bool = field(default=False, metadata={"added": True})  # whether it is trained through torch.compile
-    # numbers of steps with which the trained model is scored, beside those of its design
+    # numbers of steps with which the trained model is also scored, beside those of its design
     depths: tuple[int, ...] = field(default=(), metadata={"added": True})
-    # least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps
+    # least falls (`Descent.least_fall`) with which it is also scored; at most the last of `depths` steps are taken
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
-    # steps between two scores along the way; 0: none but that at the end
+    # steps between two scores during training; 0: scored only at the end
     every: int = field(default=0, metadata={"added": True})
-    # the name of the plan that judges it, where that was written down before; "" of all others
+    # the name of the plan that judges it, if that is registered; "" otherwise
     plan: str = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What came of it."""
+    """The result of a training."""
 
     parameters: int  # of the model
     # forward, training: FLOPs per token
     forward: float
     training: float
     groups: tuple[float, ...]  # bits per byte of groups of windows, all of equal size; () if it diverged
-    trained: tuple[float, ...]  # training bits per token, means over twentieths of the steps that were taken
+    trained: tuple[float, ...]  # training bits per token, means over twentieths of the steps taken
     # diverged_at, where: the step at which a value was not finite, and its layer
     diverged_at: int | None
     where: str | None
     # start, end: the steps inside the layers before and after training; end is () if it diverged
     start: tuple[Steps, ...]
     end: tuple[Steps, ...]
-    batches: str  # a fingerprint of what it was trained on
-    # bits per byte with each of the cell's depths; None where they are not finite
+    batches: str  # a fingerprint of the batches it was trained on
+    # bits per byte with each of the cell's depths; None where not finite
     at_depths: tuple[float | None, ...] = ()
-    # bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer
+    # bits per byte with each of the cell's stops, and the mean steps of a token in a CEM layer
     at_stops: tuple[AtStop, ...] = ()
-    # steps done and bits per byte then, of the scores along the way that are finite
+    # (steps done, bits per byte) of the finite scores during training
     along: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class TrialRecord:
 
 @algorithm("synthetic.language.tuned.cells:compute_trial", corpora=2, models=1, training=1, scoring=1, steps=1)
 def compute_trial(cell: TrialCell) -> dict[str, Any]:
-    """Trains a model and scores it on its part of the validation part, at the end or also along the way."""
+    """Trains a model and scores it on its share of the validation part, at the end or also during training."""
     folder = corpora_folder()
     corpus = cell.corpus.open(folder)
     machine = Machine(cell.device, compiled=cell.compiled)
@@ -163,14 +163,14 @@ def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor
 
 
 def grouped(bits: Tensor) -> tuple[float, ...]:
-    """The means of groups of neighbouring windows, of equal size; windows that fill no group are left out: (W,)."""
+    """Means over groups of neighbouring windows (W,), of equal size; windows that do not fill a group are dropped."""
     size = max(1, len(bits) // GROUPS)
     whole = bits[: len(bits) // size * size]
     return short(whole.reshape(-1, size).mean(1).tolist())
 
 
 def pieces(bits: Sequence[float]) -> tuple[float, ...]:
-    """The means of twentieths, or of fewer where there are fewer steps."""
+    """Means over twentieths of the steps; with fewer than 20 steps, the steps themselves."""
     if not bits:
         return ()
     parts = torch.tensor(bits, dtype=torch.float64).tensor_split(min(PIECES, len(bits)))
@@ -178,7 +178,7 @@ def pieces(bits: Sequence[float]) -> tuple[float, ...]:
 
 
 def short(values: Sequence[float]) -> tuple[float, ...]:
-    """Without the digits that float32 does not have, so that cells that are handed on are small."""
+    """Drops the digits that float32 does not have, so that cells stay small."""
     return tuple(float(f"{value:.9g}") for value in values)
 
 

@@ -1,4 +1,4 @@
-"""Studies whose rows find their own learning rates: all rows are tuned first, and then judged seed by seed."""
+"""Studies that tune the learning rate of every row: all rows are tuned first, and then judged seed by seed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from synthetic.training.looped import looped_on_meta
 
 @dataclass
 class Tuned:
-    """A row of the study, as far as it is."""
+    """A row of the study, as far as it has come."""
 
     row: Row  # the model
-    # one for each length of tuning, the shorter first; the last may be unfinished
+    # one for each length of tuning, the shorter first; the last may be incomplete
     curves: list[TuningCurve] = field(default_factory=list)
-    rate: float | None = None  # the learning rate that was found; None as long as tuning lasts
+    rate: float | None = None  # the learning rate found; None until tuning is finished
     # the record of each seed; None where it is missing
     judged: dict[int, TrialRecord | None] = field(default_factory=dict)
 
@@ -38,12 +38,12 @@ class Tuned:
 
     @property
     def finals(self) -> dict[int, float]:
-        """Bits per byte of each seed that is there and did not diverge."""
+        """Bits per byte of each judged seed that did not diverge."""
         return {s: r.bits for s, r in self.judged.items() if r is not None and r.bits is not None}
 
     @property
     def diverged(self) -> int:
-        """How many judged trainings did."""
+        """How many judged trainings diverged."""
         return sum(record.bits is None for record in self.records)
 
     def over(self, base: Tuned) -> Compared:
@@ -55,27 +55,27 @@ class Tuned:
 
 @dataclass(frozen=True)
 class StudyState:
-    """The rows of a study in its order, as far as they are."""
+    """The rows of a study in its order, as far as they have come."""
 
     rows: tuple[Tuned, ...]
 
     def of(self, key: Hashable) -> Tuned | None:
-        """The row with that key, as far as it is; None if the study has no such row."""
+        """The row with this key; None if the study has no such row."""
         return next((tuned for tuned in self.rows if tuned.row.key == key), None)
 
     def compared(self, keys: Iterable[tuple[Hashable, Hashable]]) -> list[Compared]:
-        """Rows over others, by their keys; of rows that the study lacks nothing is compared."""
+        """Rows over others, by their keys; pairs with a row that the study lacks are left out."""
         pairs = [(self.of(model), self.of(base)) for model, base in keys]
         return [model.over(base) for model, base in pairs if model is not None and base is not None]
 
     @property
     def seeds(self) -> int:
-        """How many seeds every row has been judged with."""
+        """The number of seeds with which every row has been judged."""
         return min((len(tuned.records) for tuned in self.rows), default=0)
 
 
 def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
-    """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed."""
+    """Tunes the rows that have no learning rate, all in parallel; then judges all rows, seed by seed."""
     given = plan.recipe.learning_rate if plan.papers else None
     rows = [Tuned(row, rate=given and (row.rate or given)) for row in plan.rows]
     yield from together(_tune(plan, tuned, corpus, device) for tuned in rows if tuned.rate is None)
@@ -86,7 +86,7 @@ def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
         if tuned.rate is not None
     ]
     labels = [f"{tuned.row.name}, rate {tuned.rate:.3g}, seed {seed}" for tuned, seed, _ in trainings]
-    # as long as some row is being tuned, only what another study has judged is read
+    # while any row is being tuned, only trainings already in the store are read
     all_tuned = all(tuned.rate is not None for tuned in rows)
     records = yield from _train([cell for _, _, cell in trainings], labels, computed=all_tuned)
     for (tuned, seed, _), record in zip(trainings, records, strict=True):
@@ -97,7 +97,7 @@ def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
 def _train(
     specs: Sequence[TrialCell], labels: Sequence[str], *, computed: bool = True
 ) -> Course[list[TrialRecord | None]]:
-    """The records of trainings; None of those that are not there."""
+    """The records of trainings; None for those that are missing."""
     flops = [cost(spec.design, spec.recipe.context).training * spec.recipe.tokens for spec in specs]
     cells = [compute_trial.cell(s, cost=f, label=label) for s, f, label in zip(specs, flops, labels, strict=True)]
     payloads = yield WantedCells(cells, computed)
@@ -105,10 +105,10 @@ def _train(
 
 
 def found_within(numbers: Sequence[int]) -> Sequence[int]:
-    """The rates that are to be tried next.
+    """The rates to try next, unchanged.
 
     Raises:
-        UsageError: one of them is beyond those that are tried at all.
+        UsageError: one of them is beyond the limits of a search.
     """
     if within(numbers) != numbers:
         raise UsageError(
@@ -119,7 +119,7 @@ def found_within(numbers: Sequence[int]) -> Sequence[int]:
 
 
 def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course[None]:
-    """Finds the learning rate of a row; ends without one where a training is not there."""
+    """Finds the learning rate of a row; ends without one if a training is missing."""
     seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
     before: TuningCurve | None = None
     for share in plan.shares:
@@ -146,13 +146,13 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
 
 
 def paths_of(plan: Plan, device: str) -> dict[str, Paths]:
-    """The paths that the layers of each row take on a device, by its name."""
+    """The paths that the layers of each row take on a device, by the row's name."""
     models = {row.name: looped_on_meta(row.design.looped) for row in plan.rows}
     return {name: paths(m, plan.recipe, device=device, compiled=plan.compiled) for name, m in models.items()}
 
 
 def trainings(plan: Plan) -> Mapping[str, float]:
-    """What each row takes, in trainings of the recipe's length: to judge, and to tune if no edge extends."""
+    """The cost of each row in trainings of full length: judging, and tuning if no search is extended."""
     first, last = plan.shares
     of_tuning = 0.0 if plan.papers else plan.tuning_seeds * (len(starts(None)) * first + 3 * last)
     return {row.name: row.length * (plan.seeds + of_tuning) for row in plan.rows}

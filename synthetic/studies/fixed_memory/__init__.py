@@ -1,14 +1,14 @@
-"""What a fixed memory costs: two steps on one memory, beside two steps that each read it anew.
+"""What a fixed memory costs: two steps on one memory, compared with two steps that each read it anew.
 
-A layer of CEM keeps its memory while it descends. A layer that is applied twice reads it anew, and takes the same
-steps otherwise. In `second_step` the rows differ in both memory and length; here they vary one at a time, with the
-same P and the same positions whatever the layer:
+A CEM layer keeps its memory during the descent. A layer that is applied twice reads it anew, but otherwise takes the
+same steps. In `second_step` the rows differ in both memory and step size; here these vary one at a time, with the
+same P and the same positions for all layers:
 
-* **Rows** (`rows`). Two steps {with a fixed memory, with a refreshed one} x {of 1/2, of 1}; beside each length, one
-  step that is as long as both; and what else the FLOPs buy: T = 1 trained for longer, or wider. Llama.
-* **Tuning.** At half and at the full length with three seeds; the rate is the parabola's minimum, not rounded.
-* **One look.** The plan, seeds included, has a name that every judged training carries. Until the last of them is
-  there, nothing is compared. docs/fixed-memory.md has the plans, and was there before the first.
+* **Rows** (`rows`). Two steps with {a fixed, a refreshed} memory x steps of {1/2, 1}; for each size, one step as long
+  as both together; other uses of the FLOPs: T = 1 trained for longer, or wider; and Llama.
+* **Tuning.** At half and at full length with three seeds; the rate is the parabola's minimum, not rounded.
+* **One look.** The plan, seeds included, has a name that every judged training carries. Nothing is compared until the
+  last of them is finished. docs/fixed-memory.md has the plans, and was written before the first training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fixed memory costs, once all is judged, and what the page shows of that."""
+"""What a fixed memory costs, once all trainings are judged, and how the page shows it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class MemorySummary:
     """The study in short."""
 
     answer: Answer  # to what a fixed memory costs
-    # the refreshed over the fixed, at each step size, and then all other comparisons; () before the look
+    # refreshed over fixed memory at each step size, then all other comparisons; () before all are judged
     pairs: tuple[Compared, ...]
-    # judged, to_judge: trainings that judge, done and in all
+    # judged, to_judge: trainings for judging, finished and in all
     judged: int
     to_judge: int
 
 
 def summarise(plan: Plan, state: StudyState) -> MemorySummary:
-    """Compares the rows as the plan says, once all are judged and not before."""
+    """Compares the rows as planned, but only once all are judged."""
     judged, to_judge = sum(len(tuned.records) for tuned in state.rows), len(plan.rows) * plan.seeds
     if judged < to_judge:
         return MemorySummary("not yet", (), judged, to_judge)
@@ -58,13 +58,13 @@ def summarise(plan: Plan, state: StudyState) -> MemorySummary:
     further += [(Key.FIXED_SHORT, base) for base in (Key.LONGER, Key.WIDER, Key.LLAMA)]
     further += [(key, Key.ONE_SHORT) for key in (Key.LONGER, Key.WIDER, Key.TIED, Key.LLAMA)]
     further.append((Key.TIED, Key.LLAMA))
-    # two families: what is said of the memories does not depend on how much else is compared
+    # two families, so that the answer about memories does not depend on how much else is compared
     first, second = (family(state.compared(keys)) for keys in (memories, further))
     return MemorySummary(answered(first), (*first, *second), judged, to_judge)
 
 
 def answered(memories: Sequence[Compared]) -> Answer:
-    """The answer that the comparisons of the memories give together, at both step sizes."""
+    """The joint answer of the comparisons of memories at both step sizes."""
     verdicts = {pair.verdict for pair in memories}
     if len(memories) < 2 or not verdicts <= {"better", "worse", "equivalent"}:
         return "undecided"
@@ -75,7 +75,7 @@ def answered(memories: Sequence[Compared]) -> Answer:
 
 
 def read(study: StudyOutcome) -> Findings:
-    """What the study says, as far as it may."""
+    """The findings of the study, as far as they may be known."""
     plan, summary = study.plan, summarise(study.plan, study.state)
     scale = f"{plan.rows[0].design.preconditioner} P, {plan.size}, {plan.per_parameter:.3g} tokens per parameter"
     return report.findings(

@@ -1,4 +1,4 @@
-"""The rows: two memories and two step sizes, one step as long as both, and other uses of the FLOPs."""
+"""The rows: two memories and two step sizes, one step as long as two, and other uses of the FLOPs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from synthetic.studies.engine.plan import Setting
 
 
 class Key(StrEnum):
-    """What a row is found by. *Short* steps have the size 1/T, *long* ones 1."""
+    """Identifies a row. *Short* steps have size 1/T, *long* ones size 1."""
 
     FIXED_SHORT = auto()
     REFRESHED_SHORT = auto()
@@ -24,7 +24,7 @@ class Key(StrEnum):
     LLAMA = auto()
 
 
-# Fixed, refreshed, and one step as long: of short steps, and of long ones.
+# Fixed, refreshed, and one step as long as all: for short steps, and for long ones.
 MEMORIES = (
     (Key.FIXED_SHORT, Key.REFRESHED_SHORT, Key.ONE_SHORT),
     (Key.FIXED_LONG, Key.REFRESHED_LONG, Key.ONE_LONG),
@@ -32,7 +32,7 @@ MEMORIES = (
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
-    """All rows, those first that decide."""
+    """All rows, the decisive ones first."""
     depth, design = setting.depth, setting.design
     plain = design()
     steps = []
@@ -61,6 +61,6 @@ def rows(setting: Setting) -> tuple[Row, ...]:
 
 
 def _tied(setting: Setting) -> Design:
-    """One step of attention with two matrices K R x D, K R = 2 D: as many numbers as Llama's four of D x D."""
+    """One step of attention with two matrices K R x D, K R = 2 D: as many parameters as Llama's four of D x D."""
     size = setting.frame.size
     return replace(setting.design(), layer=(("head_dim", 2 * size.dim // size.heads), ("preconditioner", "identity")))

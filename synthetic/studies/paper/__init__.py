@@ -1,4 +1,4 @@
-"""The paper's language experiments, at a size that fits the machine: all models by one recipe, at given rates."""
+"""The paper's language experiments, at a size that fits the machine: one recipe for all models, at given rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment says of the paper's statements, and what its page shows of that."""
+"""What an experiment shows about the paper's statements, and how its page shows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TUNED = (ROTARY, ALIBI, FULL, replace(FULL, widened=True))  # with several learn
 
 
 def read(study: StudyOutcome, name: str) -> Findings:
-    """What the experiment of that name says, once all of its models are trained."""
+    """The findings of the experiment with this name, once all its models are trained."""
     plan = study.plan
     rows, figure = summarise(plan.recipe.steps, study.state.rows), EXPERIMENTS[name].figure
     read = statements.read(name, study.state)
@@ -64,7 +64,7 @@ def read(study: StudyOutcome, name: str) -> Findings:
 
 
 def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table:
-    """Every model at equal tokens and at equal FLOPs; a widened one has the baseline's parameters, too."""
+    """Every model at equal tokens and at equal FLOPs; a widened one also has the baseline's number of parameters."""
     plan, recipe, unit = study.plan, study.plan.recipe, study.unit
     title = (
         f"{name} ({EXPERIMENTS[name].figure}) at size {plan.size}: {recipe.steps:,} steps of {recipe.batch} x"
@@ -80,7 +80,7 @@ def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table
 
 
 def rates(study: StudyOutcome, optima: Mapping[Key, Sequence[Optimum]]) -> Table:
-    """The best learning rate of each model, found seed by seed between those tried."""
+    """The best learning rate of each model, interpolated seed by seed between those tried."""
     cells: list[list[Cell]] = []
     bits = {key: [o.bits for o in each] for key, each in optima.items()}
     rivals = [key for key in optima if key != ROTARY]
@@ -128,7 +128,7 @@ def _comparison(comparison: PairedComparison | None) -> list[Cell]:
 
 
 def _pairs(study: StudyOutcome, name: str) -> list[Compared]:
-    """Every comparison that a statement makes, and every row's with its baseline."""
+    """Every comparison that a statement makes, and that of every row with its baseline."""
     keys = [(e.model, e.base) for _, expectations in EXPECTATIONS.get(name, ()) for e in expectations]
     variants = [row for row in study.plan.rows if isinstance(row, Variant)]
     against = [(row.key, row.against) for row in variants if row.against is not None]

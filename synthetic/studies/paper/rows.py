@@ -1,11 +1,11 @@
-"""The paper's language experiments: the models of each, in the words of the engine.
+"""The models of each of the paper's language experiments, as rows of the engine.
 
-Each study changes one thing in a Llama model. Whatever the paper leaves open is the same in all of them: CEM's
-attention has ALiBi positions, a diagonal of A_k shared by the heads and a diagonal preconditioner per head, CEM's MLP
-a diagonal preconditioner, and both a gain per channel inside the recursion (`cemverify.cem.presets.full_cem`).
+Each study changes one thing in a Llama model. What the paper leaves open is the same in all studies: CEM's attention
+has ALiBi positions, a diagonal of A_k shared by the heads, and a diagonal preconditioner per head. CEM's MLP has a
+diagonal preconditioner. Both have a gain per channel inside the recursion (`cemverify.cem.presets.full_cem`).
 
-Replaced attention is compared with Llama with ALiBi, so that positions are not what is compared; replaced MLPs stand
-in a Llama with rotary positions and are compared with that.
+Replaced attention is compared with a Llama with ALiBi, so that both have the same positions. Replaced MLPs are in a
+Llama with rotary positions and are compared with one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
 
 @dataclass(frozen=True)
 class Key:
-    """A model of an experiment, whatever its title says."""
+    """Identifies a model of an experiment."""
 
-    kind: Literal["rotary", "alibi", "attention", "mlp", "full"]  # Llama's positions, or what of it is CEM's
+    kind: Literal["rotary", "alibi", "attention", "mlp", "full"]  # Llama's positions, or the layers that are CEM's
     steps: int = 1  # T
-    P: PreconditionerName = "diagonal"  # of CEM's layers; full CEM has the paper's
+    P: PreconditionerName = "diagonal"  # of CEM's layers; ignored for full CEM, which has the paper's
     diagonal: DiagonalKind = "shared"  # of A_k
-    times: int = 1  # that the layer is applied
-    widened: bool = False  # whether its MLP is so wide that it has the parameters of Llama
-    rate: float | None = None  # of learning, where an experiment has several
+    times: int = 1  # how often the layer is applied
+    widened: bool = False  # whether its MLP is widened to give it as many parameters as Llama
+    rate: float | None = None  # the learning rate, if an experiment has several
 
     @property
     def title(self) -> str:
-        """What tables and result files call it."""
+        """Its name in tables and result files."""
         P = "" if self.P == "diagonal" else f", {self.P} P"
         diagonal = {"none": ", no diagonal", "shared": "", "per-head": ", a diagonal per head"}[self.diagonal]
         title = {
@@ -52,12 +52,12 @@ class Key:
 
     @property
     def is_cem(self) -> bool:
-        """Whether a layer of it is CEM's."""
+        """Whether any of its layers is CEM's."""
         return self.kind in BASELINES
 
     @property
     def baseline(self) -> Key | None:
-        """What it is compared with in every experiment; None of a Llama whose layers are applied once."""
+        """What it is compared with in every experiment; None for a Llama whose layers are applied once."""
         if self.is_cem:
             return Key(BASELINES[self.kind], rate=self.rate)
         return replace(self, times=1) if self.times > 1 else None
@@ -84,14 +84,14 @@ ATTENTION, MLP = (tuple(Key(kind, T) for T in (1, 2)) for kind in ("attention", 
 class Variant(Row):
     """A model of an experiment."""
 
-    against: Key | None = None  # the baseline that it is compared with; None of a baseline
+    against: Key | None = None  # the baseline that it is compared with; None for a baseline
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One of the paper's experiments."""
 
-    figure: str  # of the paper
+    figure: str  # in the paper
     title: str  # for help and lists
     keys: tuple[Key, ...]  # its models, a baseline first
 
@@ -100,7 +100,7 @@ class Experiment:
         bases = {key: key.baseline for key in self.keys}
         for key in [key for key, base in bases.items() if base is None and key not in bases.values()]:
             first = replace(self.keys[0], rate=key.rate)
-            if key != first:  # a Llama that is no baseline is compared with the first one
+            if key != first:  # a Llama that is not a baseline is compared with the first model
                 bases[key] = first
         return tuple(
             Variant(
@@ -161,7 +161,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 
 
 def _widened(setting: Setting, narrow: Design) -> Design:
-    """The model with the M' that gives it the parameters of Llama, rounded to eights.
+    """The model with an M' that gives it as many parameters as Llama, rounded to a multiple of 8.
 
     About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
     """

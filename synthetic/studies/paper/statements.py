@@ -1,10 +1,10 @@
-"""The paper's statements about language models, read against what a study found, by rules fixed here beforehand.
+"""The paper's statements about language models, judged by what a study found, with rules fixed here beforehand.
 
-A comparison is of bits per byte at equal tokens, paired by seed. Those of a study are one family: a side that is lost
-when its p-values are corrected by Holm's method counts as undecided. Each statement leads to one or more
-expectations, each of which a comparison meets by the rules of `cemverify.results.statistics.side_of`. A model that is
-better by less than the margin is both better and close. A statement agrees if all its expectations do, disagrees if
-one does, and is undecided otherwise. A statement about a model of which a run diverged is undecided.
+Comparisons are of bits per byte at equal tokens, paired by seed. Those of a study are one family: a result that
+Holm's correction makes insignificant is undecided. Each statement leads to one or more expectations; the rules of
+`cemverify.results.statistics.side_of` say whether a comparison meets one. A model that is better by less than the
+margin is both better and close. A statement agrees if all its expectations do, disagrees if one does, and is
+otherwise undecided, also if a run of one of its models diverged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Expectation:
     """One model against another."""
 
     model: Key
-    kind: Expected  # what is claimed of it
+    kind: Expected  # what the paper claims
     base: Key
 
 
@@ -96,13 +96,13 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
 
 
 def read(study: str, state: StudyState) -> list[Statement]:
-    """The statements on a study of that name."""
+    """The statements on the study with this name."""
     if study == "learning-rate":
         optima = {key: tuned(state, key) for key in (FULL, ROTARY, ALIBI)}
         both = [between(*(_bits(optima[key]) for key in (FULL, base))) for base in (ROTARY, ALIBI)]
         return [_tuned(optima, base, c) for base, c in zip((ROTARY, ALIBI), correct(both), strict=True)]
     keys = dict.fromkeys((e.model, e.base) for _, es in EXPECTATIONS[study] for e in es)
-    # of a model of which a run diverged nothing is decided, nor corrected for
+    # if a run of a model diverged, its comparisons decide nothing and are not counted in the correction
     pairs = [replace(pair, comparison=None) if pair.diverged else pair for pair in state.compared(keys)]
     compared = {pair.keys: pair for pair in family(pairs)}
     statements = []
@@ -119,7 +119,7 @@ _READINGS: Mapping[str, Reading] = {"for": "agrees", "against": "disagrees", "ne
 
 
 def reading_of(kind: Expected, comparison: PairedComparison | None) -> Reading:
-    """Whether a comparison meets an expectation of that kind; None is one that could not be made."""
+    """Whether a comparison meets an expectation of this kind; a comparison that could not be made is None."""
     if comparison is None or (comparison.conclusion == "inconclusive" and kind != "close"):
         return "undecided"
     low, high, equivalent = comparison.ratio.low, comparison.ratio.high, comparison.conclusion == "equivalent"

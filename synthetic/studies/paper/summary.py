@@ -1,7 +1,7 @@
-"""What the trainings of an experiment say together: models compared at equal tokens, FLOPs, parameters, and rates.
+"""The trainings of an experiment together: models compared at equal tokens, FLOPs and parameters, and over rates.
 
-Models are paired by seed: the same batches in the same order, and the same first value of every parameter that two
-models share. All comparisons are of bits per byte, as ratios.
+Models are paired by seed: the same batches in the same order, and the same initial value of every parameter that two
+models share. All comparisons are ratios of bits per byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper.rows import RATES, Key, Variant
 
-# Of the interpolated curve between the smallest and the largest rate.
+# Points of the interpolated curve between the smallest and the largest rate.
 GRID = 4001
 
 
@@ -26,9 +26,9 @@ class Summed:
     """A model over all seeds."""
 
     model: Tuned
-    # the step at which it has spent what the study's cheapest model spends in all; may be a fraction
+    # the step, possibly fractional, at which it has used the total FLOPs of the study's cheapest model
     affordable: float
-    # tokens, flops: against the baseline after the last step, and both at `affordable`
+    # tokens, flops: against the baseline, after the last step and with both at their `affordable` step
     tokens: PairedComparison | None = None
     flops: PairedComparison | None = None
 
@@ -44,10 +44,10 @@ class Summed:
 
 
 def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
-    """The models of a study with their comparisons, each kind corrected for how many there are.
+    """The models of a study with their comparisons, each kind corrected for its number of comparisons.
 
     Args:
-        steps: of a whole training. models: with the records of all their seeds.
+        steps: of a full training. models: with the records of all their seeds.
     """
     cheapest = min(model.records[0].training for model in models)
     rows = {m.row.key: Summed(m, steps * cheapest / m.records[0].training) for m in models}
@@ -59,18 +59,18 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
 
 
 def against_of(model: Tuned) -> Key | None:
-    """The key of a model's baseline; None of a baseline."""
+    """The key of a model's baseline; None for a baseline."""
     assert isinstance(model.row, Variant)
     return model.row.against
 
 
 def between(values: Sequence[float], references: Sequence[float]) -> PairedComparison | None:
-    """Bits of a model against a baseline's, seed by seed; None if a run of either diverged."""
+    """Bits of a model against those of a baseline, seed by seed; None if a run of either diverged."""
     return compare(values, references, MARGIN) if values and references else None
 
 
 def bits_at(along: Sequence[tuple[int, float]], step: float) -> float:
-    """Bits per byte at a step between two validations; before the first, that one stands for it."""
+    """Bits per byte at a step, interpolated between two validations; before the first, the value there."""
     steps, bits = zip(*along, strict=True)
     return float(np.interp(step, steps, bits))
 
@@ -84,14 +84,14 @@ class Optimum:
 
     rate: float  # where
     bits: float  # how low
-    at_edge: bool  # whether it is the smallest or the largest rate, so that a better one may lie beyond
+    at_edge: bool  # whether it is the smallest or the largest rate; a better one may lie beyond
 
 
 def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:
-    """The lowest point of Akima's curve through (log2 rate, bits); rates rise, and there are at least two.
+    """The lowest point of Akima's curve through (log2 rate, bits); rates must increase; at least two are needed.
 
-    Akima (1970) weighs the slopes on both sides, so that one rate at which training goes badly bends the curve
-    between the others less than a polynomial or a cubic spline would be bent.
+    Akima (1970) weights the slopes on both sides. One rate at which training goes badly therefore bends the curve
+    between the others less than it would bend a polynomial or a cubic spline.
     """
     curve = Akima1DInterpolator(np.log2(rates), np.asarray(bits, dtype=np.float64))
     x = np.linspace(np.log2(rates[0]), np.log2(rates[-1]), GRID)
@@ -103,7 +103,7 @@ def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:
 def tuned(state: StudyState, key: Key) -> list[Optimum]:
     """The optimum of each seed of a model of the learning-rate study; empty if too many runs diverged.
 
-    A model that diverges at some rates is tuned over those at which no run did, at least three of them.
+    A model that diverges at some rates is tuned over those at which no run did; at least three are needed.
     """
     at = {rate: state.of(replace(key, rate=rate)) for rate in RATES}
     finals = {rate: list(row.finals.values()) for rate, row in at.items() if row is not None and not row.diverged}

@@ -1,4 +1,4 @@
-"""Whether the second step pays, and what the page shows of that."""
+"""Whether the second step pays, and how the page shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.second_step.rows import LEARNED, LLAMA, LONGER, PLAIN, TWICE, UNIT, WIDER, Key, several
 
 Verdict = Literal["pays", "does not pay", "undecided"]
-# the comparison is at equal tokens, and "pays" would be a word about the price
+# the texts avoid "pays": the comparison is at equal tokens and ignores the cost
 ANSWERS: dict[Verdict, str] = {
     "pays": "A second step helps in {} at this size and at equal tokens.",
     "does not pay": "A second step does not help in {} at this size and at equal tokens.",
@@ -36,7 +36,7 @@ class StepSummary:
 
 
 def summarise(plan: Plan, state: StudyState) -> StepSummary:
-    """Compares every row with T = 1, and the recursion with each of its controls."""
+    """Compares every row with T = 1, and the recursion with each control."""
     deep = several(plan.depth)
     compared = [(row.key, PLAIN) for row in plan.rows if row.key != PLAIN]
     compared += [(deep, base) for base in (LONGER, WIDER, TWICE, LLAMA)]
@@ -46,14 +46,14 @@ def summarise(plan: Plan, state: StudyState) -> StepSummary:
     compared += [(key, replace(key, steps=1)) for key in further]
     pairs = state.compared(compared)
     beyond = {row.key for row in plan.rows if row.beyond}
-    # two families: what is said of the paper's rows does not depend on how many others were tried
+    # two families, so that results for the paper's rows do not depend on how many others were tried
     pairs = family([p for p in pairs if p.keys[0] not in beyond]) + family([p for p in pairs if p.keys[0] in beyond])
     by_key = {pair.keys: pair for pair in pairs}
     return StepSummary(tuple(pairs), *_verdict([by_key.get((deep, base)) for base in (PLAIN, LONGER)]))
 
 
 def _verdict(pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
-    """It pays if it is better than every T = 1, and does not if it is equivalent to one or worse."""
+    """It pays if it is better than both rows with T = 1, and does not if it is worse than one or equivalent."""
     there = [pair for pair in pairs if pair is not None]
     if len(there) < len(pairs):
         return "undecided", "the rows that decide it are not in this study"
@@ -74,7 +74,7 @@ def _verdict(pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
 
 
 def read(study: StudyOutcome) -> Findings:
-    """What the study says, as far as it is."""
+    """The findings of the study, as far as it has come."""
     plan, state, layers = study.plan, study.state, LAYERS[study.plan.replaced]
     summary, deep = summarise(plan, state), several(plan.depth)
     question, answer = "Does a second step help", ANSWERS[summary.verdict].format(layers)
@@ -82,7 +82,7 @@ def read(study: StudyOutcome) -> Findings:
     if plan.row(deep) is None:
         question, why = "Which single step is better", "No row takes a second step."
         answer = "; ".join(f"*{pair.model}* against *{pair.base}*: {pair.verdict}" for pair in summary.pairs) + "."
-    elif plan.row(WIDER) is not None:  # where the study also asks what else the FLOPs of the second step buy
+    elif plan.row(WIDER) is not None:  # the study also asks what else the FLOPs of the second step could buy
         question += " against a wider layer"
     main = [p for p in summary.pairs if p.keys[1] == PLAIN or p.keys[0] == deep]
     return report.findings(
@@ -99,7 +99,7 @@ def read(study: StudyOutcome) -> Findings:
 
 
 def steps(tuned: Tuned | None) -> list[Table]:
-    """How the steps of a row lie in each layer, at the start and after training, of the first judged seed."""
+    """How a row's steps lie in each layer, before and after training, for the first judged seed."""
     if tuned is None or not tuned.records:
         return []
     rows: list[list[Cell]] = [

@@ -1,4 +1,4 @@
-"""The rows of the study: the recursion, the controls that a gain must beat, and what is beyond the paper."""
+"""The rows of the study: the recursion, the controls that it must beat, and rows beyond the paper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from synthetic.studies.engine.designs import Option, Row, as_costly
 from synthetic.studies.engine.plan import Setting
 
-# c of §18c: the second step is this much colder than the first.
+# c of §18c: the temperature of the second step over that of the first.
 COOLING = 0.5
 # Far from any seed that judges or tunes.
 OTHER_WEIGHTS = 1_000_000
@@ -15,9 +15,9 @@ OTHER_WEIGHTS = 1_000_000
 
 @dataclass(frozen=True)
 class Key:
-    """What a row is found by."""
+    """Identifies a row."""
 
-    kind: str  # what it differs from the plain row in, in a word
+    kind: str  # how it differs from the plain row, in a word
     steps: int = 1  # T
 
 
@@ -26,17 +26,17 @@ UNIT, LEARNED = "unit", "learned"  # kinds: steps of size 1, and of a size that 
 
 
 def several(depth: int) -> Key:
-    """The key of T = depth with steps of 1/T, which together are as long as the one of `PLAIN`."""
+    """The key of T = depth with steps of 1/T, which together are as long as the single step of `PLAIN`."""
     return replace(PLAIN, steps=depth)
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
-    """All rows, those first without which nothing can be said."""
+    """All rows, the indispensable ones first."""
     return (*usual(setting), *beyond(setting))
 
 
 def usual(setting: Setting) -> tuple[Row, ...]:
-    """The rows of every study: what the paper has, and the controls."""
+    """The rows of every study: the paper's, and the controls."""
     depth, plain = setting.depth, setting.design()
     steps, short, learned = ("steps", depth), ("step_size", 1 / depth), ("step", "learned")
 
@@ -63,9 +63,9 @@ def usual(setting: Setting) -> tuple[Row, ...]:
 
 
 def beyond(setting: Setting) -> tuple[Row, ...]:
-    """Rows of T steps that differ from one another, or are taken jointly: what the paper does not have (§18).
+    """Rows beyond the paper (§18): steps that differ from one another, joint steps, and other norms.
 
-    All begin with steps of 1/T, as T = depth does. Those that learn what is new begin where it is nothing.
+    All start with steps of 1/T, like T = depth. Those that learn something new start where it has no effect.
     """
     depth = setting.depth
     deep: tuple[Option, ...] = (("steps", depth), ("step_size", 1 / depth))
