@@ -17,8 +17,8 @@ COMMANDS = {
     "examine": "one regression task: its difficulty, a check of its floor, a test of its sampler",
 }
 
-# Options that say how, where and how long something is computed, with the number of their values: they change nothing
-# of what comes of it.
+# Options that say how, where and how long something is computed, with the number of their values. They do not change
+# the results.
 NO_MATTER = {
     **dict.fromkeys(("--store", "--workers", "--cluster", "--shard", "--until", "--output", "--json"), 1),
     **dict.fromkeys(("--corpora", "--tflops", "--folder", "--save-every"), 1),

@@ -21,13 +21,13 @@ from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw, draw_man
 if TYPE_CHECKING:
     from synthetic.gp.oracle import OracleAgreement
 
-# Two oracles further apart than this are not both right.
+# If two oracles differ by more than this, one is wrong.
 AGREEMENT = 1e-6
 
-# Beyond so many points scikit-learn, which stores several dense matrices, is asked about a smaller task instead.
+# Beyond this many points scikit-learn, which stores several dense matrices, gets a smaller task instead.
 SECOND_OPINION, SMALLER = 8192, (2048, 512)
 
-# The draws of the self-test: so many functions at so many points.
+# The draws of the self-test: functions, and points of each.
 TEST_DRAWS, TEST_POINTS = 8, 1000
 
 DESCRIPTION = """\
@@ -62,7 +62,7 @@ class Examination:
 
     task: Task
     difficulty: Difficulty
-    # of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way
+    # of the two oracles on `agreement_points` points, those of the task or of a smaller one drawn in the same way
     agreement: OracleAgreement
     agreement_points: int
     sampler: DrawsTest  # of draws at `TEST_POINTS` other points from the same prior in the same way
@@ -81,12 +81,12 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     small = task
     if config.points > SECOND_OPINION:
         small = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
-    # the test values are what is drawn without noise; the training set cannot be empty
+    # the test values are the draws without noise; the training set cannot be empty
     tasks = draw_many(replace(config, train_points=2, test_points=TEST_POINTS), streams, TEST_DRAWS)
     x = tasks[0].test_inputs
     values = torch.stack([task.test_values for task in tasks])  # (TEST_DRAWS, TEST_POINTS)
     kernel = priors.kernel(config.prior, config.dimensions)
-    exact = torch.from_numpy(covariance(kernel, x.numpy(), x.numpy()))  # written down once more
+    exact = torch.from_numpy(covariance(kernel, x.numpy(), x.numpy()))  # an independent implementation
     exact.diagonal().add_(tasks[0].jitter)
     sampler = check_draws(values, exact, streams.generator(Stream.SELF_TEST))
     return Examination(task, assess(task), second_opinion(small), small.config.points, sampler)

@@ -19,13 +19,13 @@ from cemverify.cem.torch_internals import TorchDispatchMode
 
 @dataclass(frozen=True)
 class Flops:
-    """What some code costs."""
+    """The cost of some code."""
 
-    # of matrix products, convolutions and attention, a multiplication and an addition counted as two; causal
-    # attention counts as if it were dense
+    # of matrix products, convolutions and attention; a multiplication and an addition count as two, and causal
+    # attention counts as dense
     matmul: int
-    # one for each element that an element-wise operation makes or a reduction reads, whatever the operation: an
-    # exponential costs more than an addition, but no count can say how much
+    # one for each element that an element-wise operation writes or a reduction reads, whatever the operation: an
+    # exponential costs more than an addition, but how much more depends on the machine
     elementwise: int
 
 
@@ -41,18 +41,18 @@ def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def count(function: Callable[..., Any], *arguments: Any) -> Flops:
-    """All FLOPs of one call; the arguments as of `matmul_flops`."""
+    """All FLOPs of one call; arguments as for `matmul_flops`."""
     with _ElementwiseCounter() as counter:
         matmul = matmul_flops(function, *arguments)
     return Flops(matmul, counter.total)
 
 
-# not tagged as element-wise, and yet read or write every element once
+# not tagged as element-wise, but read or write every element once
 _REDUCTIONS = frozenset({"sum", "mean", "amax", "linalg_vector_norm", "_softmax", "_log_softmax"})
 
 
 class _ElementwiseCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Counts elements as operations pass."""
+    """Counts the elements of the operations that run."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before it is taken: a worker that is killed says nothing."""
+"""How much memory there is, asked before it is used: a worker that is killed cannot report why."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cemverify.console.errors import UsageError
 
 
 def require(needed: int, use: str, instead: str) -> None:
-    """Refuses what does not fit.
+    """Refuses work that does not fit the memory.
 
     Args:
-        needed: bytes. use: takes them. instead: what to do.
+        needed: bytes. use: what needs them. instead: what to do.
     """
     if needed > (there := available()):
         raise UsageError(
@@ -22,7 +22,7 @@ def require(needed: int, use: str, instead: str) -> None:
 
 
 def available() -> int:
-    """Free bytes: of this machine, or of the container if that grants less."""
+    """Free bytes: those of this machine, or of the container if that grants less."""
     free = [_of_the_machine()]
     group = Path("/sys/fs/cgroup")
     limit = group / "memory.max"
@@ -40,5 +40,5 @@ def _of_the_machine() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     if not hasattr(os, "sysconf"):
-        return sys.maxsize  # Windows says it to nobody who asks like this: nothing is refused
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where the system does not say
+        return sys.maxsize  # Windows has no such interface: nothing is refused
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all memory, where free memory is unknown

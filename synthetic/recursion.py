@@ -156,8 +156,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _page_of(file: Path, page: Path) -> list[Path]:
-    """Writes the page of a result file, from what the file has; returns what was written."""
-    # these draw, and their import takes a second
+    """Writes the page of a result file, from the file alone; returns what was written."""
+    # these import drawing code, which takes a second
     from synthetic.studies.engine.pages import write_page
     from synthetic.studies.recursion.page import page_of
 
@@ -173,12 +173,12 @@ def _page_of(file: Path, page: Path) -> list[Path]:
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:
-    """The preset, with the values that were given instead of its own."""
+    """The preset, with the given values in place of its own."""
     values = {
         "priors": options.prior,
         "depths": options.steps,
         "families": options.models,
-        # models asked for by name are all that is asked for
+        # if models are named, only those are trained
         "more_families": None if options.models is None else (),
         "seeds": options.seeds,
         "rates": options.rates,

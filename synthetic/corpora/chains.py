@@ -34,16 +34,16 @@ class ChainSpec:
     vocabulary: int = 16  # V
     order: int = 2  # k, of a Markov chain
     states: int = 24  # S, of a hidden Markov model
-    peak: float = 3.0  # how uneven the drawn probabilities are: e^peak for exponential e, normalised; 1 is uniform
+    peak: float = 3.0  # unevenness of the probabilities, e^peak normalised, e exponential; 1: uniform on the simplex
     seed: int = 0  # of the probabilities and of the symbols
-    # train, validation: how many symbols there are of each
+    # train, validation: the number of symbols in each
     train: int = 2**21
     validation: int = 2**17
 
     def __post_init__(self) -> None:
         if not 2 <= self.vocabulary <= 256:
             raise UsageError(f"--symbols must be 2 to 256, not {self.vocabulary}")
-        longest_word = LONGEST.bit_length() - 1  # in symbols, where there are but two
+        longest_word = LONGEST.bit_length() - 1  # with only two symbols
         for option, value, most in (("order", self.order, longest_word), ("states", self.states, LONGEST)):
             if not 1 <= value <= most:
                 raise UsageError(f"--{option} must be 1 to {most:,}, not {value:,}")
@@ -77,7 +77,7 @@ class Chain:
         last_state, last_symbol = len(moves) - 1, self.spec.vocabulary - 1
         state = min(bisect_right(self.stationary.cumsum().tolist(), draws.random()), last_state)
         out = bytearray()
-        # min: cumulated probabilities may end below 1 by a rounding
+        # min, because cumulated probabilities may end slightly below 1
         for move, show in draws.random((length, 2)).tolist():
             out.append(min(bisect_right(shows[state], show), last_symbol))
             state = min(bisect_right(moves[state], move), last_state)
@@ -140,7 +140,7 @@ def source(chain: Chain) -> DocumentSource:
 
 def _stationary(transition: Matrix) -> Matrix:
     """pi with pi A = pi: every state can be reached from every other, so there is one."""
-    # the equations pi (A - I) = 0 have one too many; the last gives way to sum pi = 1
+    # one of the equations pi (A - I) = 0 is redundant; sum pi = 1 replaces the last
     equations = (transition - np.eye(len(transition))).T
     equations[-1] = 1.0
     constants = np.zeros(len(transition))

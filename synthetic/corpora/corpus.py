@@ -26,10 +26,10 @@ from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
 from synthetic.corpora.tokens import AGAIN, ON_DISK, Tokens, read_tokens
 
-FORMAT = 3  # of the folder and of how documents become tokens; another number makes every corpus anew
+FORMAT = 3  # of the folder and of tokenisation; a new number recreates every corpus
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
-COUNTS = ("tokens", "bytes", "documents")  # of a part, in corpus.json
+COUNTS = ("tokens", "bytes", "documents")  # of each part, in corpus.json
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str)
             aside.mkdir()
             _fill(aside, source, tokeniser)
     except OSError as error:
-        if not (folder / name / "corpus.json").exists():  # otherwise another process has made the same one meanwhile
+        if not (folder / name / "corpus.json").exists():  # otherwise another process made the same one meanwhile
             raise UsageError(
                 f"cannot write a corpus to {folder}: {error.strerror or error}; make room, or name another folder"
                 " with --corpora"

@@ -31,7 +31,7 @@ class DatasetSpec:
     column: str = "text"  # which holds the text
     # a commit or tag of the dataset; without one, the newest, and equal keys may mean other text
     revision: str | None = None
-    megabytes: float | None = None  # of text after which the stream ends; None takes all
+    megabytes: float | None = None  # of text, after which the stream ends; None takes all
 
 
 def dataset(spec: DatasetSpec) -> DocumentSource:
@@ -76,10 +76,10 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
 def _content(spec: DatasetSpec) -> dict[str, str]:
     """What replaces the name of a local folder in the key: a digest of its files."""
     root = Path(spec.name)
-    if not os.path.isdir(root):  # which is not one where its name is too long
+    if not os.path.isdir(root):  # false if the name is too long
         return {}
     hashed = hashlib.sha256()
-    # the library tells splits and formats by names; hidden folders hold what fetched them
+    # the library recognises splits and formats by name; hidden folders belong to the tools that fetched the data
     for relative, path in sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file()):
         if not any(part.startswith(".") for part in relative.parts[:-1]):
             try:
@@ -105,7 +105,7 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
             for row in rows:
                 yield row
                 read += 1
-    except Exception as error:  # of the network, of the hub, of the file: many kinds
+    except Exception as error:  # the network, the hub and the file raise many kinds
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
         what, do = f"cannot be read on from about row {read:,}", "mend the file, or try again if it is on the hub"
         if read < 0:

@@ -18,11 +18,11 @@ from cemverify.console.errors import UsageError
 PartName = Literal["train", "validation"]
 VALIDATION_SHARE = 26 / 256  # about a tenth
 
-# encodings: some hundred tables generated from one another; split by file, they would leak into validation.
+# encodings: about a hundred tables generated from one another; split by file, they would leak into validation.
 SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "encodings"}
 )
-SKIPPED_PREFIX = "_sysconfigdata"  # settings of the build, which differ between machines of one version
+SKIPPED_PREFIX = "_sysconfigdata"  # build settings, which differ between machines with the same version
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,13 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Subwords:
-    """A tokeniser of the tokenizers library; its own post-processor decides what stands between documents."""
+    """A tokeniser of the tokenizers library; its own post-processor decides what separates documents."""
 
     tokenizer: Any = field(repr=False)  # a `tokenizers.Tokenizer`
 
     @property
     def vocabulary(self) -> int:
-        """One more than the largest number, which is more than how many there are if some are left out."""
+        """One more than the largest token; that is more than the number of tokens if numbers are left out."""
         return max(self.tokenizer.get_vocab().values(), default=-1) + 1
 
     @property
@@ -56,7 +56,7 @@ class Subwords:
         """The tokens of each document, numbers below `vocabulary`."""
         texts = [document.decode("utf-8", errors="replace") for document in documents]
         tokens = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
-        # a post-processor may add what is in no vocabulary
+        # a post-processor may add tokens outside the vocabulary
         if (largest := max(map(max, filter(None, tokens)), default=0)) >= LARGEST_VOCABULARY:
             raise UsageError(
                 f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take"
@@ -71,8 +71,8 @@ Tokeniser = Symbols | Subwords
 def subwords(name: str) -> Subwords:
     """The tokeniser in a file (tokenizer.json), or of a repository on the Hugging Face hub.
 
-    The hub is not asked for what can only be a file: what ends in .json, begins with ./, ../, ~ or /, or has more
-    than the one slash of owner/name.
+    The hub is not asked for a name that can only be a file: one that ends in .json, begins with ., ~ or /, or has
+    more slashes than owner/name.
     """
     try:
         from tokenizers import Tokenizer
@@ -81,7 +81,7 @@ def subwords(name: str) -> Subwords:
             "a tokeniser other than bytes needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
         ) from error
     path = Path(os.path.expanduser(name))
-    local = os.path.isfile(path)  # which is not one where its name is too long
+    local = os.path.isfile(path)  # false if the name is too long
     if not local and (name.endswith(".json") or name.startswith((".", "~", "/")) or name.count("/") > 1):
         raise UsageError(
             f"no file {name}; --tokeniser takes a tokenizer.json, or the owner/name of one on the Hugging Face hub"

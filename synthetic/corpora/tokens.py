@@ -1,7 +1,7 @@
 """Tokens on disk: two-byte numbers and nothing else, one file for each part, read through a memory map.
 
-How many there are and their SHA-256 stand in corpus.json. The checksum is verified once in each process, and again if
-the file has another size or time than it had.
+corpus.json has their number and their SHA-256. The checksum is verified once in each process, and again if the file's
+size or time changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _verified: set[tuple[Path, int, int, str]] = set()  # path, size, time in ns and
 class Tokens:
     """A sequence of tokens."""
 
-    codes: Codes  # (n,) of uint16; a memory map, if they were read
+    codes: Codes  # (n,) of uint16; a memory map if read from a file
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -47,7 +47,7 @@ def read_tokens(path: Path, count: int, sha256: str) -> Tokens:
     """The tokens of a file, checksum verified.
 
     Args:
-        count, sha256: what corpus.json says of them.
+        count, sha256: as in corpus.json.
     """
     try:
         status = path.stat()
@@ -72,7 +72,7 @@ def read_tokens(path: Path, count: int, sha256: str) -> Tokens:
 
 @dataclass(frozen=True)
 class Batches:
-    """Random windows, a pure function of (seed, step): a run that is resumed sees the same data."""
+    """Random windows, a pure function of (seed, step): a resumed run sees the same data."""
 
     tokens: Tokens  # to draw from
     seed: int  # of the study
@@ -87,8 +87,8 @@ class Batches:
             )
 
     def __call__(self, step: int) -> Tensor:
-        """The windows of that step, (B, J+1) of int64: inputs and what follows them."""
-        # 32 bits mixed from both, as many as the CPU generator takes; with seed + step, batches would repeat
+        """The windows of a step, (B, J+1) of int64: the inputs and their next tokens."""
+        # 32 bits mixed from both, the most that the CPU generator uses; with seed + step, batches would repeat
         mixed = hashlib.sha256(f"{self.seed}/{step}".encode()).digest()[:4]
         generator = torch.Generator().manual_seed(int.from_bytes(mixed))
         starts = torch.randint(len(self.tokens) - self.context, (self.size,), generator=generator)
@@ -99,7 +99,7 @@ def spread_windows(tokens: Tokens, count: int, context: int, stretch: range | No
     """Evenly spaced windows over all tokens, at most `count` and without overlap: (W, J+1) of int64.
 
     Args:
-        stretch: the places of the tokens that are meant, one after another, where it is not all of them.
+        stretch: a range of token positions to take them from; by default all tokens.
     """
     places = range(len(tokens)) if stretch is None else stretch
     available = (len(places) - 1) // context

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from synthetic.corpora.tokens import Tokens
 
-COUNTED = 2**26  # training tokens that are counted at most
+COUNTED = 2**26  # the most training tokens that are counted
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Yardsticks:
     """Bits per token of simpler models on the same validation tokens."""
 
     uniform: float  # of V equally likely tokens
-    # unigram, bigram: cross-entropies of counts on the training part; one token's worth of uniform counts is added to
-    # the first, and one of unigram counts to each row of the second
+    # unigram, bigram: cross-entropies of counts on the training part, smoothed: uniform counts that sum to one token
+    # are added to the first, unigram counts that sum to one to each row of the second
     unigram: float
     bigram: float
 
@@ -29,7 +29,7 @@ def yardsticks(train: Tokens, vocabulary: int, windows: Tensor) -> Yardsticks:
     previous, following = windows[:, :-1].numpy(), windows[:, 1:].numpy()
     codes = train.head(COUNTED)
     singles, firsts = (np.bincount(part, minlength=vocabulary) for part in (codes, codes[:-1]))
-    # kept sparse, as V^2 may be a thousand million
+    # sparse, because V^2 may exceed 10^9
     pairs, counts = np.unique(codes[:-1].astype(np.int64) * vocabulary + codes[1:], return_counts=True)
     asked = previous * vocabulary + following
     places = np.searchsorted(pairs, asked).clip(max=len(pairs) - 1)

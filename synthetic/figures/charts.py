@@ -1,7 +1,7 @@
-"""Charts that several studies share: curves in panels, and rows of dots on one scale. Each is data first, then drawn.
+"""Charts that several studies share: curves in panels, and rows of dots on one scale; data first, then drawings.
 
-Curves are drawn in one of two ways: side by side with a legend below, for the wide pages under docs/results; or below
-each other with names at their ends, for a phone and for a page of results.
+Curves are drawn in one of two ways: side by side with a legend below, for the wide pages under docs/results; or one
+below the other with names at their ends, for a phone and for a page of results.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from synthetic.figures.drawing import (
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 _WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
 _WIDE_DASHES: Sequence[Dash] = ("-", ":", "-.")
-REFERENCE = "reference"  # the family of what is no model
+REFERENCE = "reference"  # the family of curves that are not models
 _WIDE_MARKERS = ("o", "s", "^")
-# A line of more points shows them without markers.
+# A line with more points has no markers.
 _MOST_MARKED = 20
-# A scale from 0 ends at so many times the highest point: the intervals of two or three functions may be far longer.
+# A scale from 0 ends at this multiple of the highest point: intervals of two or three functions may be far longer.
 _MOST_ABOVE = 3
 
 
@@ -53,7 +53,7 @@ class Curve:
     high: Sequence[float] | None = None
     dots: Sequence[Sequence[float]] = field(
         default=(), kw_only=True, metadata={"added": True}
-    )  # at each x, small: its replicates
+    )  # at each x, its replicates as small dots
     # on a wide page curves of one family share a colour; those of REFERENCE are grey, without points
     family: str = field(default="", kw_only=True, metadata={"added": True})
 
@@ -67,9 +67,9 @@ class Panel:
     x_label: str
     y_label: str
     curves: Sequence[Curve]  # what it shows
-    level: tuple[str, float] | None = None  # a horizontal line with its name, a floor say
-    ticks: Sequence[float] = ()  # where the x axis has its marks; by itself if ()
-    # x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0
+    level: tuple[str, float] | None = None  # a horizontal line with its name, such as a floor
+    ticks: Sequence[float] = ()  # ticks of the x axis; () chooses them automatically
+    # x_scale, y_scale: "log2" has ticks at powers of two, "from 0" is linear and begins at 0
     x_scale: Literal["log2", "linear"] = "log2"
     y_scale: Literal["log", "linear", "from 0"] = "linear"
 
@@ -85,7 +85,7 @@ class DotRow:
     low: float | None = None
     high: float | None = None
     note: str = ""  # at the right
-    verdict: str | None = None  # decides the colour; None leaves that to the interval
+    verdict: str | None = None  # decides the colour; if None, the interval does
 
 
 # --- curves, for a phone ---------------------------------------------------------------------------
@@ -94,11 +94,11 @@ class DotRow:
 def stacked(
     name: str, title: str, about: str, panels: Sequence[Panel], columns: Sequence[str], across: int = 1
 ) -> Picture:
-    """Panels below each other on one y scale, every line named at its end, with the data of all curves.
+    """Panels one below the other on one y scale, every line named at its end, with the data of all curves.
 
     Args:
-        columns: of the data: what a panel is, what a curve is, x, y. across: panels beside each other; if there are
-            several, they share the x scale too.
+        columns: of the data: what panels and curves stand for, x, y. across: the number of panels side by side; if
+            more than one, all share the x scale too.
     """
     full = [panel for panel in panels if panel.curves]
     marks = series([curve.name for panel in full for curve in panel.curves])
@@ -117,7 +117,7 @@ def stacked(
                 words, height = panel.level
                 axis.axhline(height, linestyle="--", color=INK, linewidth=1)
                 ends[-1].append((height, words, Mark(INK, dash="--")))
-        # only now, when every panel has its points: an end that is set holds for all, and stops the other from moving
+        # only after all panels have their points: a limit holds for all panels, and stops the other end from adapting
         for i, (axis, panel) in enumerate(zip(axes.flat, full, strict=False)):
             if len(full) > 1 and panel.title:
                 axis.set_title(wrapped(panel.title, 50 // across))
@@ -152,7 +152,7 @@ def _drawn(axis: Axes, curve: Curve, i: int, panel: Panel, marks: dict[str, Mark
 
 
 def _plot(axis: Axes, curve: Curve, mark: Mark, octaves: float, **how: Any) -> None:
-    """Draws a curve, with intervals moved aside by so many octaves: at the same x they would hide each other."""
+    """Draws a curve, moved aside by `octaves` if it has intervals, which would otherwise hide each other."""
     aside = 2**octaves if curve.low is not None else 1.0
     x = [value * aside for value in curve.x]
     axis.plot(x, curve.y, mark.dash, marker=mark.marker, color=mark.colour, **how)
@@ -197,7 +197,7 @@ def _scale_y(axis: Axes) -> None:
 
 
 def side_by_side(panels: Sequence[Panel]) -> str:
-    """The SVG of a row of panels: logarithmic x axes, one y scale if all measure the same, one legend below them."""
+    """The SVG of a row of panels: logarithmic x axes, one y scale if all show one quantity, one legend below."""
     marks = _wide_marks([curve for panel in panels for curve in panel.curves])
     names = list(marks)
     longest = max((len(name) for name in names), default=0)
@@ -206,7 +206,7 @@ def side_by_side(panels: Sequence[Panel]) -> str:
     lines = -(-len(names) // columns)
 
     def draw(figure: Figure) -> None:
-        # panels that measure the same share a scale, so that heights can be compared
+        # panels of one quantity share a scale, so that heights can be compared
         shared = len({panel.y_label for panel in panels}) == 1
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=shared)
         for axis, panel in zip(axes[0], panels, strict=True):
@@ -223,7 +223,7 @@ def side_by_side(panels: Sequence[Panel]) -> str:
 
 
 def _wide_marks(curves: Sequence[Curve]) -> dict[str, Mark]:
-    """A mark for each name: a colour for each family, and another dash for each curve in it."""
+    """A mark for each name: a colour for each family, and a different dash for each curve in it."""
     families: dict[str, list[str]] = {}
     for name, family in dict.fromkeys((curve.name, curve.family or curve.name) for curve in curves):
         families.setdefault(family, []).append(name)
@@ -246,7 +246,7 @@ def _draw_wide(axis: Axes, panel: Panel, marks: Mapping[str, Mark]) -> None:
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     reached = [value for curve in panel.curves for value in curve.x]
-    if reached and max(reached) < 8 * min(reached):  # powers of two alone would leave an axis with one mark
+    if reached and max(reached) < 8 * min(reached):  # powers of two alone might leave one tick
         axis.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
@@ -266,7 +266,7 @@ Dots = Sequence[tuple[str, Sequence[DotRow]]]
 
 
 def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_label: str) -> None:
-    """Draws groups of rows below each other on one scale.
+    """Draws groups of rows, one below the other, on one scale.
 
     Args:
         groups: titles, "" for none, and rows. level: where a vertical line stands.

@@ -1,8 +1,8 @@
-"""How pictures look: one style sheet for all, and what a picture is.
+"""How pictures look: one style for all, and what a picture consists of.
 
 Text in SVG stays text (`svg.fonttype: none`): it can be searched, selected and read aloud, is sharp at any size, and
-needs no font file. Widths are computed with DejaVu Sans, which comes with matplotlib; where it is not installed,
-Verdana has nearly the same ones. A PDF holds the font, as TrueType, which publishers ask for.
+needs no font file. Text widths are computed with DejaVu Sans, which comes with matplotlib; where a reader does not
+have it, Verdana has nearly the same widths. A PDF embeds the font as TrueType, as publishers require.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cemverify.console.escaping import brief, one_line
 from cemverify.results.envelope import Table
 from cemverify.results.tables import csv_rows
 
-# Okabe and Ito's colours without yellow, told apart by everybody; their lightness differs, so grey keeps them apart.
-# The second blue comes last: only a picture of seven lines has both.
+# Okabe and Ito's colours without yellow: everybody can distinguish them, in grey too, since lightness differs. The
+# second blue comes last: only a picture of seven lines has both.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a7a7a", "#8c564b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dash = Literal["-", "--", "-.", ":"]
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
 INK, QUIET, GRID = "#1f2428", "#5c6670", "#d9dde1"
-# The same in a page, which has light and dark values of each.
+# The same colours in an HTML page, which has a light and a dark value of each.
 _NAMES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS, 1)}
 _NAMES |= {INK: "ink", QUIET: "quiet", GRID: "grid"}
 VARIABLES: Mapping[str, str] = {c: f"var(--{name}, {c})" for c, name in _NAMES.items()}
@@ -67,12 +67,12 @@ STYLE: Mapping[Any, Any] = {
     "text.usetex": False,
     "text.parse_math": False,
 }
-# Of the pages under docs/results, whose pictures are wide and stand on white.
+# For the pages under docs/results, whose pictures are wide and have a white background.
 PLAIN: Mapping[Any, Any] = {"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}
-# Inches; at 72 points an inch a phone shows text at about its own size.
+# Inches; at 72 points per inch a phone shows text at about its nominal size.
 WIDTH = 5.0
 Format = Literal["svg", "pdf", "png"]
-# What would differ from run to run, or say what drew it.
+# Metadata that would differ from run to run, or name the program.
 _UNSAID: Mapping[Format, Sequence[str]] = {
     "svg": ("Date", "Creator"),
     "pdf": ("CreationDate", "Creator", "Producer"),
@@ -85,8 +85,8 @@ class Picture:
     """A picture, its title, a description in words, and the data that it draws."""
 
     name: str  # for its file
-    title: str  # what it says
-    about: str  # how to read it, for those who cannot see it too
+    title: str  # its statement
+    about: str  # how to read it, also for those who cannot see it
     height: float  # inches
     draw: Callable[[Figure], None]  # draws into an empty figure
     data: Table  # what is drawn
@@ -131,7 +131,7 @@ def picture(
 
 
 def wrapped(title: str, width: int) -> str:
-    """A title, whole, in lines of at most so many characters."""
+    """The whole title, in lines of limited length."""
     return textwrap.fill(one_line(title), width)
 
 
@@ -142,9 +142,9 @@ def drawn(
     style: Mapping[Any, Any],
     kind: Format = "svg",
 ) -> bytes:
-    """The file of a figure of so many inches; the same data gives the same bytes.
+    """The file of a figure, with sizes in inches; the same data gives the same bytes.
 
-    Without pyplot, whose backend belongs to the caller: a notebook keeps its own.
+    It does not use pyplot, because its backend belongs to the caller, for instance a notebook.
 
     Args:
         draw: draws into an empty figure. style: `STYLE` or `PLAIN`.
@@ -158,10 +158,10 @@ def drawn(
 
 
 def inline(svg: str, prefix: str) -> str:
-    """The picture as a part of a page: without a background, in the colours of the page, with names of its own.
+    """The picture as part of an HTML page: without a background, in the page's colours, with its own ids.
 
     Args:
-        prefix: of its names, so that pictures on one page do not share any.
+        prefix: of its ids, so that pictures on one page do not share any.
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
@@ -175,9 +175,9 @@ def inline(svg: str, prefix: str) -> str:
 
 
 def label_ends(axis: Axes, ends: Sequence[tuple[float, str, Mark]]) -> None:
-    """Names lines at the right of the axes, apart from each other, each beside a sample of its line.
+    """Names lines at the right of the axes, without overlap, each beside a sample of its line.
 
-    No line leads from a name to its curve: where a curve ends early, it would cross others and be read as data.
+    No line leads from a name to its curve: if the curve ends early, it would cross others and be taken for data.
 
     Args:
         ends: for each line its last y, its name and how it is drawn.
@@ -191,7 +191,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, Mark]]) -> None:
     figure = axis.figure.get_figure(root=True)
     assert figure is not None
     gap = 11.5 / (axis.get_position().height * figure.get_figheight() * 72)
-    inch = 1 / (axis.get_position().width * figure.get_figwidth())  # as a share of the axes
+    inch = 1 / (axis.get_position().width * figure.get_figwidth())  # as a fraction of the axes
     for height, (_, name, mark) in zip(_apart([end[0] for end in placed], gap), placed, strict=True):
         left, right = 1 + 0.08 * inch, 1 + 0.36 * inch
         # an artist, since `plot` would count it among the data
@@ -212,7 +212,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, Mark]]) -> None:
 
 @dataclass(frozen=True)
 class Mark:
-    """How a line is drawn, here and beside its name: colour, marker ("" for none) and dash."""
+    """How a line and the sample beside its name are drawn: colour, marker ("" for none) and dash."""
 
     colour: str
     marker: str = ""
@@ -220,9 +220,9 @@ class Mark:
 
 
 def series(names: Sequence[str]) -> dict[str, Mark]:
-    """For each name a colour, a marker and a dash; a colour means the same model in every panel of a picture.
+    """A colour, a marker and a dash for each name, the same in every panel of a picture.
 
-    Where colours come again, they do so with another marker and another dash.
+    A colour that is used again has another marker and another dash.
     """
     return {
         name: Mark(COLOURS[place], MARKERS[(place + again) % len(MARKERS)], DASHES[again % len(DASHES)])
@@ -232,7 +232,7 @@ def series(names: Sequence[str]) -> dict[str, Mark]:
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Sorted heights moved as little as needed to be a gap apart, inside 0 to 1 where that is possible."""
+    """Sorted heights, moved as little as needed to be a gap apart, within 0 to 1 if possible."""
     places = list(heights)
     for _ in range(200):
         moved = False

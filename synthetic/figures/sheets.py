@@ -1,6 +1,6 @@
 """A table whose cells are numbers with units and uncertainties, before anything is rounded.
 
-People get it rounded to what the uncertainty leaves, with the best in bold; programs get every digit as CSV.
+For people, numbers are rounded by their uncertainty, with the best in bold; programs get every digit as CSV.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cemverify.results.tables import Strong, cell_text, csv_rows
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number and what is known about it."""
+    """A number, with its uncertainty and remarks."""
 
     value: float | None  # in the unit of its column; None if there is none
     spread: float | None = None  # its standard deviation or standard error, in the same unit
     interval: tuple[float, float] | None = None  # its ends, in the same unit
-    best: bool = False  # whether it is the best of its column, and a paired test says so
-    note: str = ""  # why there is none, printed in its place
+    best: bool = False  # whether it is the best of its column by a paired test
+    note: str = ""  # why there is no value, printed in its place
 
 
 Entry = str | int | float | Quantity | None
@@ -33,17 +33,17 @@ class Column:
     """The heading of a column, and how its numbers are printed."""
 
     name: str
-    # "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV
+    # "" for a name or a plain number; "%" multiplies by 100 in print, but not in CSV
     unit: str = ""
-    digits: int = 3  # significant ones of numbers without an uncertainty
-    # how a number is printed, where a page has a format of its own; None rounds by the uncertainty
+    digits: int = 3  # significant digits of numbers without an uncertainty
+    # formats a number, if the page has its own format; None rounds by the uncertainty
     text: Callable[[Quantity], str] | None = None
-    about: str = ""  # what the title of the table says of it
-    spare: bool = False  # whether it is printed only where it is asked for
+    about: str = ""  # explains it in the title of the table
+    spare: bool = False  # whether it is printed only on request
 
     @property
     def heading(self) -> str:
-        """The name of the column, with its unit where people need it: not for a share in per cent."""
+        """The name of the column, with its unit unless that is per cent."""
         return f"{self.name} [{self.unit}]" if self.unit not in ("", "%") else self.name
 
 
@@ -63,8 +63,8 @@ class Sheet:
     columns: Sequence[Column]  # its headings
     groups: Sequence[Group]  # its rows
     legend: str = ""  # one sentence below it
-    best: str = ""  # what is true of a number that is the best, the end of a sentence
-    name: str = ""  # what it is asked for by, where a result has several kinds of tables
+    best: str = ""  # what is true of the best numbers, as the end of a sentence
+    name: str = ""  # for requesting it, if a result has several kinds of tables
 
     @property
     def rows(self) -> Iterator[Sequence[Entry]]:
@@ -74,18 +74,18 @@ class Sheet:
 
     @property
     def caption(self) -> str:
-        """The title, and what the columns say of themselves."""
+        """The title, and the explanations of the columns."""
         told = "; ".join(column.about for column in self.columns if column.about)
         return f"{self.title}: {told}" if told else self.title
 
     @staticmethod
     def of(table: Table, name: str) -> Sheet:
-        """A table that a file holds as text."""
+        """A table that is stored as text."""
         rows = [[cell_text(cell) for cell in row] for row in table.rows]
         return Sheet(table.title, [Column(column) for column in table.columns], [Group("", rows)], name=name)
 
     def only(self, at: Sequence[int]) -> Sheet:
-        """The table with the columns of these numbers."""
+        """The table with only the columns at these indices."""
         groups = [replace(group, rows=[[row[i] for i in at] for row in group.rows]) for group in self.groups]
         return replace(self, columns=[self.columns[i] for i in at], groups=groups)
 
@@ -94,7 +94,7 @@ def printed(sheet: Sheet, mark: str = "Bold") -> Table:
     """The table for people: rounded by the uncertainty, groups set apart, the legend below.
 
     Args:
-        mark: how the best is printed, the first words of the sentence about it.
+        mark: how the best is printed, the beginning of the sentence about it.
     """
 
     def cell(entry: Entry, column: Column) -> Cell:
@@ -146,7 +146,7 @@ def numbers(sheet: Sheet) -> str:
 
 
 def rounded(quantity: Quantity, column: Column) -> str:
-    """A quantity with two digits of its uncertainty, or as many as the column gives one without."""
+    """A quantity with two digits of its uncertainty; without one, with the column's number of digits."""
     value, spread = quantity.value, quantity.spread
     if value is None:
         return NOTHING
@@ -172,13 +172,13 @@ def rounded(quantity: Quantity, column: Column) -> str:
 
 
 def _places(uncertainty: float | None, column: Column, value: float) -> int:
-    """How many decimal places are shown of a value: two digits of its uncertainty, or as many as its column has."""
+    """The decimal places of a value: two digits of its uncertainty, or the column's number of digits."""
     if uncertainty is not None and uncertainty > 0 and math.isfinite(uncertainty):
         return min(8, max(0, 1 - math.floor(math.log10(uncertainty))))
     return min(8, max(0, column.digits - 1 - math.floor(math.log10(abs(value))))) if value else 0
 
 
-# What a quantity becomes in CSV, a column for each that is known of some: what follows the name.
+# The CSV columns of a quantity, by the end of their names; a column that would be empty is left out.
 _PARTS = ("", " ±", " low", " high", " note")
 
 

@@ -4,8 +4,8 @@
     changepoint(rbf, periodic(lengthscale=10, period=2), location=0.2)
     mypackage.kernels:MyKernel(smoothness=3)
 
-It is Python's own grammar, of which sums, products, calls and numbers are taken; names may have hyphens, dots and a
-colon. Kernels nest at most 20 deep, a prior names at most 100, and a number is 0 or from 1e-30 to 1e30 in size.
+The grammar is Python's, restricted to sums, products, calls and numbers, except that names may have hyphens, dots and
+a colon. Kernels nest at most 20 deep, a prior names at most 100, and the size of a number is 0 or from 1e-30 to 1e30.
 
 This file reads the grammar; `synthetic.gp.priors` gives the names their meaning.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from cemverify.console.errors import UsageError
 
-# Deeper kernels, and more of them, than any study has; each costs a pass over every pair of points.
+# More than any study needs; each kernel costs a pass over every pair of points.
 DEEPEST, MOST_KERNELS = 20, 100
 
 # Beyond these a covariance overflows or vanishes in float64.
@@ -37,7 +37,7 @@ _EXAMPLE = "a prior is written like rbf(lengthscale=2)+0.1*linear"
 
 @dataclass(frozen=True)
 class Named:
-    """A named kernel; `inner` are the kernels it is made of."""
+    """A named kernel; `inner` are the kernels that it is built from."""
 
     name: str
     inner: tuple[Expression, ...] = ()
@@ -80,7 +80,7 @@ def parse(text: str) -> Expression:
 
 
 class _PriorReader:
-    """Reads Python's syntax tree of a text in which a name is as many underscores, and stands where it stood."""
+    """Reads a text by Python's parser; each name is replaced by underscores of its length, so positions stay."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
@@ -103,12 +103,12 @@ class _PriorReader:
         return "_" * len(token[0]) if token.lastgroup == "name" else re.sub(r"\s", " ", token[0])
 
     def complaint(self, at: int, why: str) -> UsageError:
-        """What is said of a place in the text."""
+        """The error about a position in the text."""
         where = f"at {_cut(self.text[at:])}" if self.text[at:].strip() else "at its end"
         return UsageError(f"prior {_cut(self.text)}: {where}, {why}; {_EXAMPLE}")
 
     def words(self, node: ast.expr | ast.keyword) -> str:
-        """What the text has in the place of a node."""
+        """The text at the position of a node."""
         return self.text[node.col_offset : node.end_col_offset]
 
     def sum(self, node: ast.expr, depth: int = 1) -> Expression:
@@ -158,7 +158,7 @@ class _PriorReader:
         return tuple(map(self.number, node.elts)) if isinstance(node, ast.List) else self.number(node)
 
     def number(self, node: ast.expr) -> float:
-        """A number, perhaps with a minus."""
+        """A number, possibly with a minus sign."""
         match node:
             case ast.Constant():
                 return float(self.words(node))
@@ -168,7 +168,7 @@ class _PriorReader:
 
 
 def _flat(node: ast.expr, operator: type[ast.operator]) -> list[ast.expr]:
-    """The terms of a sum or the factors of a product, which Python nests to the left."""
+    """The terms of a sum or factors of a product, which Python's tree nests to the left."""
     terms: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, operator):
         terms.insert(0, node.right)

@@ -13,13 +13,13 @@ from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import Task, TaskConfig, ridge
 
-# Of the error of a linear fit: a floor above this leaves nothing to learn.
+# A share of a linear fit's error: a floor above it leaves nothing to learn.
 HARDEST = 0.9
 
-# Of the prior standard deviation: a linear fit below this leaves nothing to learn beyond it.
+# A share of the prior standard deviation: a linear fit with an error below it leaves nothing to learn.
 EASIEST = 0.1
 
-# On these a study may insist: a model that does well there gives away a leak. With ten inputs, all tie on the second.
+# Allowed with nothing to learn: a model that does well here reveals a leak. With ten inputs all tie on the second.
 NEGATIVE_CONTROLS = ("matern12(lengthscale=2)", "periodic(lengthscale=1, period=2)")
 
 
@@ -29,7 +29,7 @@ class Difficulty:
 
     # the root of the least mean squared error, expected over functions; a single function's may lie below
     floor: float
-    linear: float  # the same of a linear fit
+    linear: float  # the same for a linear fit
     prior_std: float  # roughly the error of predicting 0
 
     @property
@@ -55,7 +55,7 @@ def average(difficulties: Sequence[Difficulty]) -> Difficulty:
 
 
 def is_negative_control(config: TaskConfig) -> bool:
-    """Whether it is declared one."""
+    """Whether a task is declared a negative control."""
     return config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
 
 

@@ -23,7 +23,7 @@ NOISE = 1e-9
 
 @dataclass(frozen=True)
 class DrawsTest:
-    """What the tests say of some draws."""
+    """The results of the tests on some draws."""
 
     # whiteness, pairs: p-values of `whiteness` and `pairs`
     whiteness: float
@@ -31,7 +31,7 @@ class DrawsTest:
 
     @property
     def accepted(self) -> bool:
-        """Neither p-value is below half the false-alarm rate."""
+        """Whether neither p-value is below half the false-alarm rate."""
         return min(self.whiteness, self.pairs) >= FALSE_ALARM / 2
 
 
@@ -40,7 +40,7 @@ def check_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -
 
     Args:
         covariance: (n, n), computed independently of the draws; otherwise the test proves little.
-        generator: of the noise that is added.
+        generator: for the noise that is added.
     """
     draws, covariance = with_noise(draws, covariance, generator)
     return DrawsTest(whiteness(draws, covariance), pairs(draws, covariance))
@@ -56,8 +56,8 @@ def with_noise(draws: Tensor, covariance: Tensor, generator: torch.Generator) ->
 def whiteness(draws: Tensor, covariance: Tensor) -> float:
     """The smaller p-value, doubled, of two tests that draws (s, n) come from N(0, covariance).
 
-    Whitened by the Cholesky factor (SciPy's) they are s n standard normals: the sum of their squares is chi-squared,
-    two-sided, and their distribution function is the normal one (Kolmogorov and Smirnov).
+    Whitened by SciPy's Cholesky factor, they are s n standard normals. One test asks whether the sum of their squares
+    is chi-squared (two-sided), the other whether their distribution is normal (Kolmogorov and Smirnov).
     """
     factor = scipy.linalg.cholesky(covariance.numpy(), lower=True)
     white = scipy.linalg.solve_triangular(factor, draws.mT.numpy(), lower=True).ravel()  # (s n,)
@@ -66,10 +66,10 @@ def whiteness(draws: Tensor, covariance: Tensor) -> float:
 
 
 def pairs(draws: Tensor, covariance: Tensor) -> float:
-    """The smallest p-value, times their number, of tests that pairs of points covary as the covariance says.
+    """The smallest p-value, times the number of tests, of tests that pairs of points have the stated covariance.
 
-    Each point and the one most correlated with it: their sum and difference have the variances that three entries of
-    the covariance give, so no factorisation is trusted. The sums of their squares over draws (s, n) are chi-squared.
+    A pair is a point and the one most correlated with it. The variances of their sum and difference follow from three
+    entries of the covariance, without a factorisation. Sums of their squares over draws (s, n) are chi-squared.
     """
     K, f = covariance.numpy(), draws.numpy()
     variance = np.diag(K)
@@ -84,5 +84,5 @@ def pairs(draws: Tensor, covariance: Tensor) -> float:
 
 
 def _two_sided(squares: Any, degrees: int) -> Any:
-    """How likely sums of squares of that many standard normals are at least as far out, on either side."""
+    """Two-sided p-values of sums of squares of this many standard normals."""
     return 2 * np.minimum(scipy.stats.chi2.cdf(squares, degrees), scipy.stats.chi2.sf(squares, degrees))

@@ -62,7 +62,7 @@ class Gibbs(Kernel):  # type: ignore[misc]
             distance2 = ((x1 - x2) ** 2).sum(-1)
         else:
             l1, l2 = l1[..., :, None], l2[..., None, :]
-            # the difference, not |x|^2 - 2 x.x' + |x'|^2, whose rounding would outlive the square root
+            # the difference, not |x|^2 - 2 x.x' + |x'|^2, whose rounding error the square root would magnify
             distance2 = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist") ** 2
         total = l1**2 + l2**2
         return (2 * l1 * l2 / total) ** (x1.shape[-1] / 2) * torch.exp(-distance2 / total)
@@ -124,7 +124,7 @@ class Additive(Kernel):  # type: ignore[misc]
 
 
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Dense covariances of x1 (..., n, d) and x2 (..., m, d): (..., n, m), or (..., n) of pairs in their order."""
+    """Dense covariances of x1 (..., n, d) and x2 (..., m, d): (..., n, m), or (..., n) of corresponding pairs."""
     covariance = kernel(x1, x2, diag=diag)
     dense: Tensor = covariance if isinstance(covariance, Tensor) else covariance.to_dense()
     return dense

@@ -1,8 +1,8 @@
-"""The second opinion: scikit-learn's Gaussian process regression on the same data, with covariances of its own.
+"""A second opinion: scikit-learn's Gaussian process regression on the same data, with separate covariances.
 
-Covariances of GPyTorch kernels are written down once more, from scikit-learn's kernels and NumPy alone (the periodic
-one as an RBF on circles: scikit-learn's ExpSineSquared is no kernel in more than one dimension). A kernel that is not
-known here is evaluated as it is; then only the algebra is checked, and `OracleAgreement.independent` says so.
+Covariances of GPyTorch kernels are written a second time, from scikit-learn's kernels and NumPy alone (the periodic
+one as an RBF on circles: scikit-learn's ExpSineSquared is not a kernel in several dimensions). A kernel not known
+here is evaluated as it is; then only the linear algebra is checked, and `OracleAgreement.independent` is False.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from synthetic.gp.tasks import Task
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# Kernels that `covariance` writes down once more.
+# Kernels that `covariance` implements a second time.
 KERNELS = (
     *(gp.RBFKernel, gp.MaternKernel, gp.RQKernel, gp.ScaleKernel, gp.AdditiveKernel, gp.ProductKernel),
     *(own.Constant, own.Linear, own.Gibbs, own.Mapped, own.Modulated, own.ChangePoint, own.Additive),
@@ -31,12 +31,12 @@ KERNELS = (
 
 @dataclass(frozen=True)
 class OracleAgreement:
-    """How far two oracles are apart on one task."""
+    """How far two oracles differ on one task."""
 
     mean: float  # the largest difference of posterior means, in units of the prior standard deviation
-    variance: float  # that of posterior variances, in units of the prior variance
+    variance: float  # the same for posterior variances, in units of the prior variance
     floor: float  # the relative difference of the floors
-    independent: bool  # whether the covariance was written down twice, too
+    independent: bool  # whether the covariance was implemented twice, too
 
     @property
     def worst(self) -> float:
@@ -45,7 +45,7 @@ class OracleAgreement:
 
 
 def second_opinion(task: Task) -> OracleAgreement:
-    """The task's oracle beside scikit-learn's, on all its points."""
+    """Compares the task's oracle with scikit-learn's, on all its points."""
     config = task.config
     kernel = priors.kernel(config.prior, config.dimensions)
     regressor = GaussianProcessRegressor(Adapter(kernel), alpha=config.noise**2 + task.jitter, optimizer=None)
@@ -68,7 +68,7 @@ class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
         self.kernel = kernel
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """The covariances of X and Y, or of X with itself; there is no hyperparameter to take a gradient for."""
+        """The covariances of X and Y, or of X with itself; the gradient is empty, as there are no hyperparameters."""
         K = covariance(self.kernel, X, X if Y is None else Y)
         return (K, np.empty((*K.shape, 0))) if eval_gradient else K
 
@@ -78,12 +78,12 @@ class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
         return np.concatenate([np.diag(covariance(self.kernel, block, block)) for block in blocks])
 
     def is_stationary(self) -> bool:
-        """Whether the prior is known to be stationary; False where nothing is known."""
+        """Whether the prior is known to be stationary; False if that is unknown."""
         return False
 
 
 def covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Array:
-    """The covariances of a GPyTorch kernel, written down once more: (n, d), (m, d) -> (n, m)."""
+    """The covariances of a GPyTorch kernel, implemented a second time: (n, d), (m, d) -> (n, m)."""
     if kernel.active_dims is not None:
         X, Y = (points[:, kernel.active_dims.numpy()] for points in (X, Y))
     made: Array = _covariance(kernel, X, Y)
@@ -91,12 +91,12 @@ def covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Array:
 
 
 def is_known(kernel: gp.Kernel) -> bool:
-    """Whether every part of the kernel is written down here, so that nothing is shared with GPyTorch."""
+    """Whether every part of the kernel is implemented here, so that nothing is shared with GPyTorch."""
     return type(kernel) in KERNELS and all(is_known(part) for part in kernel.sub_kernels())
 
 
 def _covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Any:
-    match type(kernel):  # and no subclass, which may be anything
+    match type(kernel):  # not a subclass, which may compute anything
         case gp.RBFKernel:
             return sk.RBF(_lengthscale(kernel))(X, Y)
         case gp.MaternKernel:

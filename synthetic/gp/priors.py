@@ -29,7 +29,7 @@ from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear,
 # Parameters that may be 0 or negative; all others are positive.
 SIGNED = ("location", "contrast", "depth")
 
-# Parameters are numbers; a lengthscale may be a tuple, where the family says so.
+# Parameters are numbers; a lengthscale may be a tuple if the family has `ard`.
 Build = Callable[[Sequence[Kernel], Mapping[str, Any]], Kernel]
 
 
@@ -39,7 +39,7 @@ class PriorFamily:
 
     build: Build  # builds the kernel from the inner kernels and all parameters
     summary: str  # one phrase
-    # the defaults. The default lengthscale leaves much to learn beyond a linear fit
+    # the defaults; the default lengthscale leaves much to learn beyond a linear fit
     parameters: Mapping[str, float] = field(default_factory=dict)
     inner: tuple[str, ...] = ()  # texts of the default inner kernels; if any are given, their number must match
     ard: bool = False  # whether the lengthscale may be a list with one value per input
@@ -115,7 +115,7 @@ def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict
 
 
 def _inputs(name: str, dimensions: int) -> int:
-    """The number of inputs of the kernels inside a kernel of that name."""
+    """The number of inputs of the kernels inside a kernel with this name."""
     return 1 if name == "additive" else dimensions
 
 

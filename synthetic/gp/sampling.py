@@ -2,7 +2,7 @@
 
 A draw over all points at once is f = L z, L the factor of the prior covariance. (GPyTorch's own sampler turns to a
 rank-100 root above 800 points and gets variances wrong.) If rounding makes the covariance lose definiteness, a jitter
-is added, recorded, and known to the oracle: the function then *is* a draw from the prior plus that little white
+is added and recorded, and the oracle knows it: the function then *is* a draw from the prior plus this small white
 noise, so its posterior stays exact.
 """
 
@@ -16,17 +16,17 @@ from torch import Tensor
 
 from synthetic.gp.kernels import evaluate
 
-# Jitters in units of the mean variance, tried in order; more would be another prior.
+# Jitters in units of the mean variance, tried in order; larger ones would change the prior.
 JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
 
-# Covariances are built in blocks of this many points, as kernels take several copies of what they return.
+# Covariances are built in blocks of this many points, because kernels hold several copies of their results.
 BLOCK = 1024
 
 
 def bytes_needed(n: int, m: int, dimensions: int = 1) -> int:
     """The peak memory of a task with n training and m test points: two joint matrices, or one and the posterior's.
 
-    The points themselves count, too, and what kernels make of a block of them: copies, sines and cosines.
+    It includes the points, and what kernels compute from a block of them: copies, sines and cosines.
     """
     joint, train, cross = (n + m) ** 2, n**2, n * m
     points = (3 * (n + m) + 8 * BLOCK) * dimensions
@@ -48,7 +48,7 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
                 if not bool(torch.isfinite(block).all()):
                     raise ArithmeticError("its covariance is not finite")
                 if i == j:
-                    block = block.tril() + block.tril(-1).mT  # what lies above differs by rounding
+                    block = block.tril() + block.tril(-1).mT  # the upper triangle differs by rounding
                 dense[i : i + BLOCK, j : j + BLOCK] = block
                 dense[j : j + BLOCK, i : i + BLOCK] = block.mT
     return dense
@@ -70,13 +70,13 @@ def _evaluated(kernel: Kernel, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def factorise(matrix: Tensor) -> tuple[Tensor, float]:
-    """The Cholesky factor of matrix + jitter I, and the jitter, the smallest of `JITTERS` with which there is one.
+    """The Cholesky factor of matrix + jitter I, and the jitter: the smallest of `JITTERS` for which a factor exists.
 
     Args:
-        matrix: symmetric, (n, n), float64; in place, the jitter is added to it, as at this size copies matter.
+        matrix: symmetric, (n, n), float64; the jitter is added in place, because at this size copies matter.
 
     Raises:
-        ArithmeticError: there is none with any of them.
+        ArithmeticError: none exists.
     """
     diagonal = matrix.diagonal().clone()
     scale = float(diagonal.mean())
@@ -102,6 +102,6 @@ def posterior(joint: Tensor, targets: Sequence[Tensor], noise_variance: float) -
     factor = torch.linalg.cholesky(noisy)  # (n, n)
     del noisy
     whitened = torch.linalg.solve_triangular(factor, joint[:n, n:], upper=False)  # (n, m)
-    # one by one, so that a mean does not depend on the company it is computed in
+    # one by one, so that a mean does not depend on which others are computed with it
     white_targets = [torch.linalg.solve_triangular(factor, y[:, None], upper=False)[:, 0] for y in targets]  # (n,)
     return [whitened.mT @ w for w in white_targets], joint.diagonal()[n:] - (whitened**2).sum(0)

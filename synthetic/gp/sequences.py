@@ -1,4 +1,4 @@
-"""Functions seen point by point: sequences of noisy values, and what the Gaussian process knows before each of them.
+"""Functions seen point by point: sequences of noisy values, and the posterior before each of them.
 
 One Cholesky factor L of the covariance of a sequence's noisy values, K + sigma^2 I, holds the posterior at every
 position. With y = L z,
@@ -25,7 +25,7 @@ from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig
 
 # Added to the prior variance, relative to its mean: points of a sequence may lie close to each other.
 JITTER = 1e-8
-# So many sequences are drawn and conditioned at once.
+# Sequences that are drawn and conditioned at once.
 BATCH = 4096
 
 
@@ -33,8 +33,8 @@ BATCH = 4096
 class ByPoints:
     """How good predictions are after 0, 1, 2, ... points of a function, means over functions."""
 
-    rmse: tuple[float, ...]  # the expected error of the function without noise, as of `Score`
-    # (m - mu)^2 / 2v, v the variance of the next noisy value: how many nats a Gaussian around the prediction m, with
+    rmse: tuple[float, ...]  # the expected error on the noise-free function, as in `Score`
+    # (m - mu)^2 / 2v, v the variance of the next noisy value: the nats that a Gaussian around the prediction m, with
     # the exact variance, needs beyond the exact posterior to code that value
     nats: tuple[float, ...]
 
@@ -83,7 +83,7 @@ def conditioned(
     """Mean and variance (N, J) of each function value, given the noisy values y (N, J) at the points before it.
 
     Args:
-        x: (N, J, d), float64. jitter: was added to the prior variance, and is part of the function.
+        x: (N, J, d), float64. jitter: added to the prior variance, as part of the function.
     """
     with torch.no_grad():
         covariance = evaluate(kernel, x, x)
@@ -95,10 +95,10 @@ def conditioned(
 
 
 def kernel_means(kernels: Sequence[tuple[Kernel, float]], chosen_on: Tensor, pairs: Tensor) -> Tensor:
-    """Predictions (m, J) of kernel ridge regression on the points before, with the best of several kernels.
+    """Predictions (m, J) of kernel ridge regression on the earlier points, with the best of several kernels.
 
     Args:
-        kernels: with penalties. chosen_on: (n, J, d + 1), functions on which the squared error chooses among them.
+        kernels: with penalties. chosen_on: (n, J, d + 1), the functions on which the squared error chooses one.
         pairs: (m, J, d + 1).
     """
 

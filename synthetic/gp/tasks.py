@@ -38,13 +38,13 @@ class TaskConfig:
     train_points: int = 1024
     test_points: int = 1024
     noise: float = 0.1  # standard deviation of the noise on training targets
-    features: int = 0  # is part of the names of cells; tasks of random features had another number
-    # J, points of each function, seen one after the other: then n and m count functions (`synthetic.gp.sequences`);
-    # 0: n and m are points of one function
+    features: int = 0  # part of the names of cells; it was not 0 in tasks of random features
+    # J, the points of each function, seen one after the other; n and m then count functions
+    # (`synthetic.gp.sequences`); 0: n and m count points of one function
     sequence: int = field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        if self.train_points < 2:  # one to learn from, one to choose the weights by
+        if self.train_points < 2:  # one to learn from, one to choose the weights
             raise UsageError(f"train points must be at least 2, not {self.train_points}")
         if not SMALLEST <= self.noise <= LARGEST:
             raise UsageError(f"the noise must be from {SMALLEST:g} to {LARGEST:g}, not {self.noise:g}")
@@ -55,7 +55,7 @@ class TaskConfig:
 
     @property
     def points(self) -> int:
-        """How many points are drawn at once: n for training and m for testing."""
+        """The number of points that are drawn at once: n for training and m for testing."""
         return self.train_points + self.test_points
 
 
@@ -63,18 +63,18 @@ class TaskConfig:
 class Score:
     """How good predictions of the noise-free function are on the test points."""
 
-    # sqrt(mean((p - mu)^2 + v)), the root of the mean squared error that is to be expected given the training data;
-    # far less noisy than `observed`, and never below the floor
+    # sqrt(mean((p - mu)^2 + v)), the root of the expected mean squared error given the training data; far less noisy
+    # than `observed`, and never below the floor
     expected: float
-    # the root mean squared error against the one function that was drawn; it may lie below the floor, which bounds
-    # the mean of its square over functions
+    # the root mean squared error on the one function that was drawn; it may lie below the floor, which bounds the
+    # mean of its square over functions
     observed: float
     excess: float  # sqrt(mean((p - mu)^2)), the distance to the Bayes-optimal predictor
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task and its oracle, all float64; of sequences, with shapes as `synthetic.gp.sequences` says."""
+    """A task and its oracle, all float64; for sequences, with the shapes in `synthetic.gp.sequences`."""
 
     config: TaskConfig  # what it was drawn from
     inputs: Tensor  # (n, d)
@@ -85,16 +85,16 @@ class Task:
     mean: Tensor
     variance: Tensor
     prior_std: float  # root of the mean prior variance over all points
-    jitter: float  # what was added to the prior variance
+    jitter: float  # added to the prior variance
 
     @property
     def sampling(self) -> str:
-        """How it was drawn, in words: exactly, and with which jitter."""
+        """How it was drawn, in words: exactly, with the jitter if any."""
         return "exact" + (f", jitter {self.jitter:.0e}" if self.jitter else "")
 
     @property
     def floor(self) -> float:
-        """sqrt(mean v): no predictor has a smaller root of the mean squared error over functions here.
+        """sqrt(mean v): no predictor has a smaller root mean squared error over functions here.
 
         The mean is over all functions that fit this training set. On a single function the RMSE of a predictor may
         lie below the floor, and that of the best one often does: for `constant` it is 0.80 of the floor on average,
@@ -103,7 +103,7 @@ class Task:
         return float(self.variance.mean().sqrt())
 
     def score(self, predictions: Tensor) -> Score:
-        """The score of predictions (m,) of the test values, or (m, J)."""
+        """The score of predictions of the test values, (m,) or (m, J)."""
         gap = (predictions - self.mean) ** 2  # (m,)
         return Score(
             expected=float((gap + self.variance).mean().sqrt()),
@@ -124,7 +124,7 @@ def draw(config: TaskConfig, streams: Streams) -> Task:
 def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task]:
     """Several functions on the same points, at the price of one factorisation. The first is that of `draw`.
 
-    They are independent given the points and share those: for replicates of a study, draw with several seeds.
+    They are independent given the points, which they share; for replicates of a study, draw with several seeds.
     """
     needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
     use = f"a task of {config.points} points in {config.dimensions} dimensions"
@@ -158,7 +158,7 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
 
 
 def ridge(task: Task) -> Tensor:
-    """Predictions (m,) of the linear fit with intercept, the least |y - Xw|^2 + sigma^2 |w|^2, sigma the noise."""
+    """Predictions (m,) of the linear fit with intercept, of least |y - Xw|^2 + sigma^2 |w|^2, sigma the noise."""
     X, X_test = (torch.cat([x, x.new_ones(len(x), 1)], 1) for x in (task.inputs, task.test_inputs))  # (., d + 1)
     gram = X.mT @ X + task.config.noise**2 * torch.eye(X.shape[1], dtype=X.dtype)
     weights: Tensor = torch.linalg.solve(gram, X.mT @ task.targets)  # (d + 1,)
@@ -166,7 +166,7 @@ def ridge(task: Task) -> Tensor:
 
 
 def _standard_normals(count: int, streams: Streams, stream: Stream, functions: int) -> list[Tensor]:
-    """(count,) for each function; those of the first do not depend on how many there are."""
+    """(count,) for each function; the first function's do not depend on the number of functions."""
     parts: Sequence[str] = ["", *(f"function {i}" for i in range(1, functions))]
     return [torch.randn(count, generator=streams.generator(stream, part), dtype=torch.float64) for part in parts]
 
@@ -175,7 +175,7 @@ def _standard_normals(count: int, streams: Streams, stream: Stream, functions: i
 
 
 class Stream(IntEnum):
-    """What is drawn; the numbers are part of the seed, so they never change."""
+    """Things that are drawn; the numbers are part of the seed, so they never change."""
 
     INPUTS = 0
     FUNCTION = 1
@@ -190,8 +190,8 @@ class Stream(IntEnum):
 class Streams:
     """The streams of one replicate of one task: one generator for each thing drawn, so that runs can be paired.
 
-    Two runs that differ in recursion depth alone share the function, the split, the initial weights and the batches,
-    because none of these streams knows of the depth.
+    Two runs that differ only in recursion depth share the function, the split, the initial weights and the batches,
+    because no stream depends on the depth.
     """
 
     root: int  # the seed the user gave, at least 0
@@ -200,7 +200,7 @@ class Streams:
 
     def generator(self, stream: Stream, part: str = "") -> torch.Generator:
         """A fresh CPU generator, at the start of the stream, or of one part of it that has a name of its own."""
-        # a hash of the name and not its place in a list: new tasks leave the old ones as they were
+        # a hash of the name, not its index in a list, so that new tasks do not change the old ones
         parts = (zlib.crc32(part.encode()),) if part else ()
         key = (zlib.crc32(self.task.encode()), self.seed, int(stream), *parts)
         sequence = np.random.SeedSequence(self.root, spawn_key=key)

@@ -1,8 +1,8 @@
 """`python -m synthetic language COMMAND`: small language models, Llama and CEM, on the same tokens in the same order.
 
-A command reads its options into a frozen configuration, hands that down, prints and writes what comes up; nothing
-below knows of a command line. On the CPU a run repeats bit for bit; on a GPU, where sums are taken in any order, it
-does not.
+A command reads its options into a frozen configuration, passes that down, and prints and writes what is returned; the
+code below knows no command line. On the CPU a run repeats bit for bit; on a GPU it does not, because sums are taken
+in any order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the commands of the language bench share: their parser, and the options of corpora, presets and recipes.
 
-Options that are many are listed in compact groups, so that the help of a command fits a screen. Whatever an option
-says becomes part of a frozen configuration here; nothing else sees the parsed arguments.
+Numerous options are listed in compact groups, to keep the help of a command short. Here the options become a frozen
+configuration; nothing else sees the parsed arguments.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Command(Parser):
     """A parser whose groups describe their options themselves."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        own = {"formatter_class": Help, "add_help": False}  # which takes "description" as it is written
+        own = {"formatter_class": Help, "add_help": False}  # Help leaves "description" as it is written
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
 
 
 def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., object]:
-    """A group of options that `text` describes; returns what adds one."""
+    """Adds a group of options, described by `text`; returns a function that adds an option."""
     return partial(parser.add_argument_group(title, text).add_argument, help=argparse.SUPPRESS)
 
 
@@ -78,7 +78,7 @@ def add_corpus_arguments(parser: Command) -> None:
 
 
 def _check_corpus(options: argparse.Namespace) -> None:
-    """Refuses options of one corpus beside another, where they would change nothing."""
+    """Refuses options that belong to another corpus, where they would have no effect."""
     named = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
     if len(named) > 1:
         raise UsageError(f"{named[0]} and {named[1]} name two corpora; give one of them")
@@ -98,7 +98,7 @@ def _check_corpus(options: argparse.Namespace) -> None:
 
 
 def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
-    """The corpus that is asked for; options of one corpus beside another are refused."""
+    """The corpus that the options ask for; options that belong to another corpus are refused."""
     _check_corpus(options)
     if options.text is not None:
         return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
@@ -116,7 +116,7 @@ def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
 
 
 def named_texts(options: argparse.Namespace) -> list[Path]:
-    """The files that are named to be read as text."""
+    """The files that --text names."""
     return [text for text in options.text or () if text.is_file()]
 
 
@@ -124,7 +124,7 @@ def named_texts(options: argparse.Namespace) -> list[Path]:
 
 
 def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., object]:
-    """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
+    """The options that `recipe_changes` and `shape` read; returns a function that adds another to their group."""
     add = add_compact(parser, title, text)
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
         kind: Any = positive if name == "learning_rate" else whole(1)
@@ -133,7 +133,7 @@ def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[...
 
 
 def _check_memory(options: argparse.Namespace) -> None:
-    """Refuses numbers with which the weights and one layer's activations alone exceed the memory of a CPU."""
+    """Refuses numbers with which the weights and one layer's activations alone exceed the CPU's memory."""
     if options.device not in ("cpu", "auto") or torch.cuda.is_available():
         return
     numbers = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
@@ -145,18 +145,18 @@ def _check_memory(options: argparse.Namespace) -> None:
 
 
 def recipe_changes(options: argparse.Namespace) -> dict[str, Any]:
-    """The numbers of a recipe that are given, if a training with them fits the memory."""
+    """The given numbers of a recipe, if a training with them fits the memory."""
     _check_memory(options)
     return _those_given({name: getattr(options, name) for name in RECIPE_OPTIONS})
 
 
 def shape(options: argparse.Namespace) -> tuple[int | None, int | None, int | None]:
-    """D, L and K, where they are given."""
+    """D, L and K; None where not given."""
     return options.dim, options.layers, options.heads
 
 
 def preset_choice(options: argparse.Namespace) -> PresetChoice:
-    """The preset that is asked for, and what is changed of it."""
+    """The preset that the options ask for, with the changes to it."""
     recipe, (dim, layers, heads) = recipe_changes(options), shape(options)
     return PresetChoice(options.preset, recipe, dim, layers, heads, tuple(options.depths), tuple(options.models))
 

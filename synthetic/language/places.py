@@ -1,4 +1,4 @@
-"""When a study stops and where it writes: the options for it, the place that they name, and what is written there."""
+"""When a study stops and where it writes: the options, the places that they name, and the writing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Workplace:
     where: RunOptions  # workers and store
     corpus: Corpus  # opened
     pinned: PinnedCorpus  # the same, for workers to open
-    # output, cells, page: what is written; cells and page where they are asked for
+    # output, cells, page: files to write; cells and page only on request
     output: Path
     cells: Path | None
     page: Path | None
@@ -59,10 +59,10 @@ def add_when(parser: Command) -> None:
 
 
 def workplace(options: argparse.Namespace, output: str) -> Workplace:
-    """The device, the store with the trainings that were handed on, and the corpus that the options name.
+    """The device, the corpus that the options name, and the store, with the trainings of --cells brought into it.
 
     Args:
-        output: the result file if the options name none.
+        output: the default result file.
 
     Raises:
         ValueError: there is no such device here.
@@ -90,11 +90,11 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
 def write_results(
     place: Workplace, progress: StudyRun[Any], result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
 ) -> None:
-    """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
+    """Writes the result file and, on request, the cells and the page with its readings.
 
     Args:
-        progress: how far the study is.
-        result: of the study, measured: its readings; None where nothing can be said yet.
+        progress: how far the study has come.
+        result, measured: of the study, and its readings; None while there is nothing to say.
     """
     written = []
     if progress.todo:

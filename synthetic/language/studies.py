@@ -1,4 +1,4 @@
-"""`python -m synthetic language study NAME`: a study, which is a name for rows, conducted and reported."""
+"""`python -m synthetic language study NAME`: conducts and reports a study."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ are not compiled reach a smaller share of a GPU's speed than Llama's; give the s
 
 
 def add_arguments(parser: Command, name: str | None = None) -> None:
-    """The options of the command; of a study that the command line names, if `name` is None."""
+    """The options of the command for the study `name`; if None, the command line names the study."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     add = add_recipe_arguments(parser, "the study", _HOW)
     if name is None:
@@ -103,10 +103,10 @@ def add_arguments(parser: Command, name: str | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code."""
+    """Starts or resumes the study, prints its tables, writes its result file and its page; returns the exit code."""
     study = study_of(options.study)
     choice = corpus_choice(options)
-    # a wrong name or number needs no corpus to be told
+    # refuse a wrong name or number before a corpus is made
     plan = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
     if options.estimate:
         envelope.show(terminal([_costs(study, plan, options)]))
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
     maker = Maker.now(place.again, asdict(plan), plan.seed, place.device)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     progress = conduct(lambda: tuning.study(plan, place.pinned, place.device), place.where, options.until)
-    if progress.todo and plan.papers:  # which are read together
+    if progress.todo and plan.papers:  # the paper's experiments are judged only as a whole
         write_results(place, progress, None, None)
         return 0
     floor = _source_bits(choice, corpus, plan)
@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def study_of(name: str) -> Study:
-    """The study of that name, or the one that a module of the user's holds."""
+    """The study with this name, or the one in a user's module."""
     if ":" not in name:
         return one_of("study", name, STUDIES)
     study = attribute(name)
@@ -154,7 +154,7 @@ def study_of(name: str) -> Study:
 
 
 def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
-    """What the options ask of a study, for tokens of a vocabulary; what they leave open is the study's."""
+    """The plan that the options ask for, for a size of vocabulary; the study decides what they leave open."""
     if options.shard is not None and not study.papers:
         raise UsageError(
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
@@ -188,7 +188,7 @@ def _costs(study: Study, plan: Plan, options: argparse.Namespace) -> Table:
 
 
 def _source_bits(choice: CorpusChoice, corpus: Corpus, plan: Plan) -> float | None:
-    """Bits that no predictor can do without on the windows that judge; None of text."""
+    """The least possible bits per unit on the windows for judging; None for text."""
     chain = chain_of(choice)
     if chain is None:
         return None

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace) -> int:
-    """Prints and writes what came of a run; returns the exit code."""
+    """Prints and writes the findings of a run; returns the exit code."""
     content = payload(findings)
     printed = tables(findings, finite(result("language", maker, [], content)))
     show(terminal(printed))
