@@ -1,7 +1,7 @@
 """pytest options and Hypothesis profiles of the suites.
 
-Options: --implementation, --device, --dtype, --examples choose what `suites/conformance` asks of whom. Profiles:
-`gate` (deterministic, for CI) and `explore` (random, database kept); the default is `gate`.
+Options: --implementation, --device, --dtype and --examples choose what `suites/conformance` tests and how. Profiles:
+`gate` (deterministic, for CI) and `explore` (random, with a database); the default is `gate`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Before torch is imported: one thread per process, or small tensors crawl when several workers share the cores.
+# Before torch is imported: one thread per process, or small tensors are slow when several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Until the tests are collected: what is imported stays, and looking through it takes a fifth of the time.
+# Until the tests are collected: imported objects stay, and collecting garbage among them takes a fifth of the time.
 gc.disable()
 
 import hypothesis
@@ -33,10 +33,10 @@ from cemverify.processes.cores import cores
 from cemverify.processes.devices import find_device
 from suites.kit.commands import Printed, Told, call
 
-if not torch.cuda.is_available():  # Triton asks it when it is imported, which torch's compiler does
+if not torch.cuda.is_available():  # Triton reads it when torch's compiler imports it
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
+# From "default" by name: under CI Hypothesis would otherwise use its own CI profile as the parent.
 _DEFAULT = hypothesis.settings.get_profile("default")
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 hypothesis.settings.register_profile(
@@ -72,28 +72,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
-    os.environ["XLA_FLAGS"] = compiling(os.environ, "")["XLA_FLAGS"]  # what is judged here compiles as in a check
-    # whoever starts the server: hundreds of implementations are judged, and torch's optimisers import its compiler
+    os.environ["XLA_FLAGS"] = compiling(os.environ, "")["XLA_FLAGS"]  # implementations compile here as in a check
+    # preload these in the server: hundreds of implementations are judged, and torch's optimisers import its compiler
     forkserver.context("torch._dynamo", nursery.PRELOADED)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # what a shell starts in the background ignores Ctrl-C, and so would all that the tests of it start
+        # a shell's background jobs ignore Ctrl-C, and so would every process that the tests of Ctrl-C start
         signal.signal(signal.SIGINT, signal.default_int_handler)
     device = config.getoption("--device")
     try:
         find_device(device)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    # Hypothesis' own --hypothesis-profile, if given, has been loaded already and stays
+    # a profile named with Hypothesis's own --hypothesis-profile is already loaded and stays
     if config.getoption("--hypothesis-profile", None) is None:
         hypothesis.settings.load_profile("gate")
     elif config.getoption("--hypothesis-profile") == "explore":
-        # one seed for the run, inherited by xdist's workers and printed, so that a find can be found again
+        # one seed for the run, inherited by xdist's workers and printed, so that a failure can be reproduced
         os.environ.setdefault("CEMVERIFY_SEED", str(random.SystemRandom().randrange(2**31)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one worker more than there are cores, for some tests wait for processes of their own."""
+    """`-n auto`: one worker more than there are cores, because some tests wait for processes that they started."""
     return cores() + 1
 
 
@@ -104,19 +104,19 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: the garbage collector need not look through it again and again."""
+    """Freezes what is imported by now, so that the garbage collector does not search it again and again."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast ones first, or last where workers share them; GPU ones are skipped, with the reason, without a GPU."""
+    """Sorts fast tests first, or last if workers share them; without a GPU, skips GPU tests with a reason."""
     workers = "PYTEST_XDIST_WORKER" in os.environ
     if not config.getoption("--thorough"):
         deselected = [item for item in items if item.get_closest_marker("thorough")]
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=deselected)
-    # a slow one that starts last leaves the other workers idle
+    # a slow test that starts last leaves the other workers idle
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None) == workers)
     if not torch.cuda.is_available():
         absent = pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False")
@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    """Runs a command line here, which must end with that exit code; returns what it alone printed."""
+    """Runs a command line in this process, which must end with this exit code; returns only its own output."""
 
     def run(line: str, code: int = 0) -> Printed:
         capsys.readouterr()
@@ -140,10 +140,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder in which the test is and from which it imports; what it imports there is forgotten."""
+    """An empty folder where the test runs and from which it can import; these imports are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files may change within the clock's resolution
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files may change within the resolution of file times
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

@@ -1,1 +1,1 @@
-"""Benchmarks: ratios of time measured side by side, beside the ratio of FLOPs. `python -m benchmarks --help`."""
+"""Benchmarks: ratios of time, measured side by side, with ratios of FLOPs. `python -m benchmarks --help`."""

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(arguments: list[str]) -> Run:
     from cemverify.console.parsing import again
 
-    if arguments[:1] == ["gpu-stage"]:  # what the harvest starts
+    if arguments[:1] == ["gpu-stage"]:  # started by the harvest
         return lambda: _gpu_stage(*arguments[1:])
     options = _gpu_parser().parse_args(arguments[1:]) if arguments[:1] == ["gpu"] else _parser().parse_args(arguments)
     options.made_by = again(["python", "-m", "benchmarks"], arguments)
@@ -170,7 +170,7 @@ def _gpu(options: argparse.Namespace) -> int:
     result_file = options.folder / "gpu.json"
     envelope.check_outputs(result_file, options.page, folders=[options.folder])
     device = find_device(options.device)
-    options.folder.resolve().mkdir(parents=True, exist_ok=True)  # which a link may name before it is there
+    options.folder.resolve().mkdir(parents=True, exist_ok=True)  # a link may point to a folder that does not exist
     configuration = {"stages": options.only or names, "budget_minutes": options.budget_minutes}
     maker = Maker.now(options.made_by, configuration, 0, device)
     if not options.report:

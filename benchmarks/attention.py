@@ -29,7 +29,7 @@ class Kind:
     position: PositionKind = "none"
 
     def config(self, dim: int, heads: int) -> AttentionConfig:
-        """The configuration of this kind's layer, of a given width."""
+        """The configuration of a layer of this kind and of a given width."""
         return AttentionConfig(
             dim, heads, diagonal=self.diagonal, position=self.position, steps=self.steps, init_std=dim**-0.5
         )
@@ -60,12 +60,12 @@ class Shape:
 
 
 BASELINE = "MHA"
-FEW = 256  # tokens that error budgets are measured on: the fewest for which a layer leaves the formula
-Way = blocked.Path | Literal["by size"]  # a path, or the one that a layer chooses
+FEW = 256  # tokens on which error budgets are measured: the fewest for which a layer does not take the formula
+Way = blocked.Path | Literal["by size"]  # a path, or the layer's own choice
 
 
 def flops(kind: Kind | None, shape: Shape) -> float:
-    """FLOPs of a forward pass per token, causal attention counted by half (docs/mathematics.md §14); MHA for None."""
+    """FLOPs of a forward pass per token; causal attention counts as half (docs/mathematics.md §14); None is MHA."""
     D, K, n = shape.dim, shape.heads, (shape.tokens + 1) / 2
     if kind is None:
         return 8 * D * D + 4 * n * D
@@ -80,7 +80,7 @@ def flops(kind: Kind | None, shape: Shape) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one kind by one path."""
+    """The measurements of one kind by one path."""
 
     shape: Shape
     kind: Kind
@@ -91,7 +91,7 @@ class Row:
 
     @property
     def flop_ratio(self) -> float:
-        """Its FLOPs over the baseline's."""
+        """The ratio of its FLOPs to the baseline's."""
         return flops(self.kind, self.shape) / flops(None, self.shape)
 
 
@@ -105,7 +105,7 @@ def measure(
     rounds: int,
     seconds: float,
 ) -> list[Row]:
-    """Times each kind by each path against the baseline, all in turn."""
+    """Times each kind by each path, in turn with the baseline."""
     h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=seeded())
     h = h.to(device, dtype)
     mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), seeded())
@@ -127,16 +127,16 @@ def measure(
 
 @cache
 def _met(kind: Kind, path: Way, shape: Shape, device: str, dtype: torch.dtype) -> Met:
-    """Whether a path meets its error budget, asked once in a process."""
+    """How a path meets its error budget, measured once in a process."""
     h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=seeded()).to(device, dtype)
     return error_budget(_layer(kind, shape).to(device, dtype), h, None if path == "by size" else path)
 
 
 def table(title: str, rows: Sequence[Row], traffic: Sequence[Mapping[str, Any]] | None = None) -> Table:
-    """One line for each kind and path; no time is shown for a path that missed its error budget.
+    """One line for each kind and path; a path that misses its error budget gets no time.
 
     Args:
-        traffic: what some rows move (`benchmarks.rehearsal.traffic`); two more columns say it.
+        traffic: the memory traffic of some rows (`benchmarks.rehearsal.traffic`), for two more columns.
     """
     columns = (
         *("tokens", "attention", "path", "time / MHA", "FLOPs / MHA", "time / FLOPs"),
@@ -164,7 +164,7 @@ def _cells(row: Row) -> list[Any]:
 
 
 def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
-    """The measurements as a result file keeps them."""
+    """The measurements for a result file."""
     return [
         {
             **asdict(row.shape),

@@ -1,4 +1,4 @@
-"""Before anything is timed: the fast path is as near to float64 as the formula, output and gradients."""
+"""Before anything is timed: are a fast path's output and gradients as near to float64 as the formula's?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cemverify.cem.layers import CEMLayer
 class Met:
     """How one path compares with a float64 evaluation of the formula."""
 
-    # the worst error over its budget, which is twice the formula's own error in the same dtype and 2 eps of the
+    # the worst error over its budget, which is twice the formula's own error in the same dtype plus 2 eps of the
     # largest value; at most 1 if the budget is met
     margin: float
     name: str  # where it is worst
@@ -29,11 +29,11 @@ class Met:
 
 
 def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path | None) -> Met:
-    """Holds a path against the formula: x^(T) and the gradients of h and of every parameter.
+    """Compares a path with the formula: x^(T) and the gradients of h and of every parameter.
 
     Args:
-        layer: in the dtype and on the device that are timed. states: h, (B, J, D).
-        path: the one that the layer chooses by size if not given.
+        layer: in the dtype and on the device to be timed. states: h, (B, J, D).
+        path: by default the one that the layer chooses by size.
     """
     dtype = states.dtype
     exact = _evaluate(deepcopy(layer).double(), states.double(), "formula")

@@ -19,17 +19,17 @@ from synthetic.training.machine import synchronise
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a token costs after a context."""
+    """The cost of a token after a context."""
 
     model: str  # its name
     context: int  # tokens in the cache
     batch: int  # sequences decoded together
     seconds: Sequence[float]  # of each token step
-    cache_bytes_per_token: float  # what the cache holds for one token of one sequence
+    cache_bytes_per_token: float  # of the cache, for one token of one sequence
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens decoded in a second, of all sequences together."""
+        """Tokens decoded per second, over all sequences."""
         return self.batch / statistics.median(self.seconds)
 
 
@@ -70,7 +70,7 @@ def measure(
 
 
 def table(title: str, decoded: Sequence[Decoded]) -> Table:
-    """One line for each model and context; the others are compared with Llama, the first of a context and batch."""
+    """One line for each model and context; Llama comes first for each context and batch, and is the baseline."""
     columns = ("context", "sequences", "model", "tokens / s", "time / Llama", "cache bytes / token")
     first = {(d.context, d.batch): d for d in reversed(decoded)}
     rows: list[list[Any]] = []
@@ -81,11 +81,11 @@ def table(title: str, decoded: Sequence[Decoded]) -> Table:
     return Table(title, columns, rows)
 
 
-SEEN = 512  # tokens that a model really reads before it decodes; a longer cache repeats theirs
+SEEN = 512  # tokens that a model actually reads before it decodes; a longer cache repeats their entries
 
 
 def _filled(model: LanguageModel, tokens: Tensor) -> list[Any]:
-    """A cache as long as the tokens: how fast a model decodes does not depend on what it has read."""
+    """A cache as long as the tokens; decoding speed does not depend on its content."""
     context = tokens.shape[1]
     _, cache = model.decode(tokens[:, : min(context, SEEN)])
     times = -(-context // SEEN)
@@ -93,7 +93,7 @@ def _filled(model: LanguageModel, tokens: Tensor) -> list[Any]:
 
 
 def _repeated(memory: Any, times: int, context: int) -> Any:
-    """The memory, one time after another, cut to the context; tokens are the last axis but one."""
+    """The memory repeated and cut to the context; tokens are the second-to-last axis."""
     tensors = {field.name: getattr(memory, field.name) for field in fields(memory)}
     longer = {
         name: tensor.repeat(*(1,) * (tensor.dim() - 2), times, 1)[..., :context, :].contiguous()

@@ -1,8 +1,8 @@
-"""All that a GPU is wanted for, in stages: each bounded in seconds, done once, and skipped with a reason.
+"""Everything that needs a GPU, in stages: each has a time limit, runs once, and says why if it is skipped.
 
-A stage runs in a process of its own and writes what it has found so far into FOLDER/STAGE.json. One that is
-stopped at its limit leaves that behind; one that is finished is not done again. The result file and the page are made
-of whatever stages lie in the folder.
+A stage runs in its own process and writes what it has found so far into FOLDER/STAGE.json. If it is stopped at its
+limit, that file remains; a finished stage is not run again. The result file and the page are made from the stages in
+the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cemverify.results.tables import markdown
 from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import compiles, peak_flops, synchronise
 
-_GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
+_GRACE = 15.0  # seconds beyond its limit in which a stage may still end by itself
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Setting:
 
     device: str  # "cpu" or "cuda"
     seconds: float  # the stage's limit
-    folder: Path  # for files that it makes on the way
+    folder: Path  # for the files that it makes
 
     @property
     def small(self) -> bool:
-        """Whether sizes are those of a CPU: to show that a stage works, not to measure anything."""
+        """Whether to use the small sizes for a CPU, which only show that a stage works."""
         return not self.device.startswith("cuda")
 
     def scaled(self, large: Any, small: Any) -> Any:
@@ -61,13 +61,13 @@ class Stage:
     """One part of the harvest."""
 
     name: str
-    run: Callable[[Setting], Iterator[Findings]]  # yields its findings as they grow
+    run: Callable[[Setting], Iterator[Findings]]  # yields its growing findings
     seconds: float  # its limit on a GPU; on a CPU a third of it, or `on_cpu`
-    owed: str | None  # what a machine without a GPU cannot say; None if it can say all
+    owed: str | None  # what a machine without a GPU cannot measure; None if nothing
     on_cpu: float | None = None
 
     def limit(self, device_: str) -> float:
-        """In seconds, on that device."""
+        """Its limit on this device, in seconds."""
         return self.seconds if device_.startswith("cuda") else self.on_cpu or self.seconds / 3
 
 
@@ -75,7 +75,7 @@ class Stage:
 
 
 def rehearse(setting: Setting) -> Iterator[Findings]:
-    """Paths of the reference on a GPU that is not there: a third of them, or a sixth where there is one."""
+    """Paths of the reference on a simulated GPU: a third of them, or a sixth if there is a real one."""
     if why := absent_gpu.missing():
         yield Findings(skipped=why)
         return
@@ -85,7 +85,7 @@ def rehearse(setting: Setting) -> Iterator[Findings]:
 
 
 def count(setting: Setting) -> Iterator[Findings]:
-    """Kernels and bytes of a step of the 86M models, by part, without a GPU: what its time is to be explained by."""
+    """Kernels and bytes of a step of the 86M models, by part, counted without a GPU, to explain measured times."""
     if why := absent_gpu.missing():
         yield Findings(skipped=why)
         return
@@ -99,13 +99,13 @@ def count(setting: Setting) -> Iterator[Findings]:
 
 
 def _counted(setting: Setting, what: str) -> Any:
-    """What the stage before has counted of training or attention; None if it has not run."""
+    """The counts of the stage `counts` for training or attention; None if it has not run."""
     counts = read_stage(setting.folder, "counts")
     return None if counts is None else counts["data"].get("traffic", {}).get(what)
 
 
 def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
-    """What pytest says with these options: its summary, and what failed."""
+    """A run of pytest with these options: its summary, and the failed tests."""
     code, text = _run(["-m", "pytest", "-q", *options], setting.seconds)
     lines = text.splitlines()
     summary = next((line for line in reversed(lines) if re.search(r"\d+ (passed|failed|skipped).* in ", line)), "")
@@ -116,13 +116,13 @@ def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
 
 
 def _why(code: int | None, text: str) -> str:
-    """Why a program did not end as it should: at its limit, or with the last that it said."""
+    """Why a program did not end normally: stopped at its limit, or the last line that it printed."""
     last = (text.strip().splitlines() or [f"it ended with {code} and said nothing"])[-1]
     return "stopped at its limit" if code is None else last
 
 
 def device(setting: Setting) -> Iterator[Findings]:
-    """How fast the device is at matrix products, and how fast it reads and writes."""
+    """The speed of the device at matrix products, and at reading and writing."""
     precisions = setting.scaled(("float64", "float32", "bfloat16"), ("float64", "float32"))
     speeds = {name: peak_flops(setting.device, name) for name in precisions}
     a = torch.ones(setting.scaled(2**30, 2**25) // 4, device=setting.device)
@@ -147,7 +147,7 @@ def device(setting: Setting) -> Iterator[Findings]:
 
 
 def suites(setting: Setting) -> Iterator[Findings]:
-    """The GPU-marked suites but for the slow one, which the stage `smoke` stands for."""
+    """The GPU-marked suites except the slow one, which the stage `smoke` replaces."""
     if setting.small:
         yield Findings(skipped="no CUDA device")
         return
@@ -158,7 +158,7 @@ def suites(setting: Setting) -> Iterator[Findings]:
 
 
 def check(dtype: str, setting: Setting) -> Iterator[Findings]:
-    """`cemverify check` of the reference and of the path by blocks in that dtype."""
+    """`cemverify check` of the reference and of its fast paths in this dtype."""
     names = ("cemverify:reference", "cemverify:fast")
     rows: list[list[Any]] = []
     data: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         left = setting.seconds - (time.monotonic() - started)
         shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
-        # the formula beside it where its weights are few enough to fit
+        # the formula too, if its weights fit the memory
         paths = traffic.WAYS if J <= 4096 else traffic.WAYS[:2]
         rows += attention.measure(
             shape,
@@ -232,7 +232,7 @@ def train(setting: Setting) -> Iterator[Findings]:
     contenders = [c for c in contenders if compiling or not c.compiled]
     if setting.small:
         contenders = [replace(c, name=f"small{c.name[3:]}", model=_shrunk(c.model)) for c in contenders]
-    # what the page is most wanted for comes first, should the time not suffice
+    # the most wanted measurements first, in case the time runs out
     contenders.sort(key=lambda c: ("full" in c.name, c.path is not None, c.path == "formula"))
     steps: list[training.Step] = []
     started = time.monotonic()
@@ -277,9 +277,9 @@ def decode(setting: Setting) -> Iterator[Findings]:
 
 
 def smoke(setting: Setting) -> Iterator[Findings]:
-    """A short training of the 86M models on the bytes of Python's standard library, as `language train` makes it."""
+    """A short run of `language train`: the 86M models on the bytes of Python's standard library."""
     file = setting.folder / "language.json"
-    file.unlink(missing_ok=True)  # of a run before
+    file.unlink(missing_ok=True)  # of an earlier run
     part = setting.scaled(["smoke"], ["tiny", "--steps", "12"])
     where = ["--device", setting.device, "--corpora", str(setting.folder / "corpora"), "--output", str(file)]
     code, text = _run(["-m", "synthetic", "language", "train", "--preset", *part, *where], setting.seconds)
@@ -291,7 +291,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
     yield Findings([passed, *envelope.tables_of(content)[:2]], {"exit_code": code, "models": content["models"]})
 
 
-# By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
+# By importance: correctness before speed, and what was never measured before what is known from elsewhere.
 STAGES: Sequence[Stage] = (
     Stage("rehearsal", rehearse, 90, None, on_cpu=900),
     Stage("counts", count, 200, None, on_cpu=600),
@@ -315,7 +315,7 @@ def _shrunk(config: Any) -> Any:
 
 
 def _run(arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
-    """Exit code, None if it had to be stopped, and what it printed."""
+    """Runs Python; returns the exit code, None if it had to be stopped, and the output."""
     process = subprocess.Popen(  # noqa: S603 -- this Python, on our own modules
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
@@ -337,7 +337,7 @@ def _run(arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
 
 
 def perform(name: str, device_: str, folder: Path, seconds: float) -> None:
-    """One stage, in this process: writes its findings each time that they grow."""
+    """Runs one stage in this process, and writes its findings each time they grow."""
     stage = next(stage for stage in STAGES if stage.name == name)
     started = time.monotonic()
     setting = Setting(device_, seconds, folder)
@@ -371,7 +371,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def read_stage(folder: Path, name: str) -> Mapping[str, Any] | None:
-    """What a stage has left in the folder; None if nothing that can be read, so that it is run again."""
+    """The file that a stage left in the folder; None if none can be read, so that the stage runs again."""
     try:
         content: Mapping[str, Any] = envelope.read_json(_file(folder, name))
     except ResultError:
@@ -380,7 +380,7 @@ def read_stage(folder: Path, name: str) -> Mapping[str, Any] | None:
 
 
 def _stage_schema() -> dict[str, Any]:
-    """What the file of a stage holds; tables and origin as in every result."""
+    """The schema of a stage's file; tables and provenance as in every result."""
     result = envelope.result_schema()["properties"]
     made_by = result["made_by"]["properties"]
     held: dict[str, Any] = {
@@ -398,7 +398,7 @@ def _stage_schema() -> dict[str, Any]:
 
 
 def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *, again: bool) -> None:
-    """Runs the stages that are not finished yet, each in a process of its own, until the time is spent."""
+    """Runs the unfinished stages, each in its own process, until the time is spent."""
     started = time.monotonic()
     for name in names:
         stage = next(stage for stage in STAGES if stage.name == name)
@@ -424,7 +424,7 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
             last = (text.strip().splitlines() or ["it printed nothing"])[-1]
             note(f"{name}: failed after {took:.0f} s: {last}")
             before = read_stage(folder, name)
-            if before is not None and before["tables"]:  # what it had found is kept
+            if before is not None and before["tables"]:  # keep what it had found
                 envelope.write(_file(folder, name), {**before, "failed": last})
             else:
                 setting, why = Setting(device_, 0, folder), Findings(skipped=f"it failed: {last}")
@@ -439,7 +439,7 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
 
 
 def compose(folder: Path, maker: Maker) -> dict[str, Any]:
-    """The result of all stages that lie in the folder."""
+    """The result of all stages in the folder."""
     stages = [stage for stage in (read_stage(folder, s.name) for s in STAGES) if stage is not None]
     if not stages:
         raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")
@@ -451,7 +451,7 @@ def compose(folder: Path, maker: Maker) -> dict[str, Any]:
 
 
 def owed(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What no stage on a GPU has said."""
+    """What no stage has measured on a GPU."""
     answered = {s["stage"] for s in stages if s["device"]["type"].startswith("cuda") and s["tables"]}
     return [stage.owed for stage in STAGES if stage.owed and stage.name not in answered]
 
@@ -468,7 +468,7 @@ def _standing(stage: Mapping[str, Any] | None) -> list[Any]:
 
 
 def page(result: Mapping[str, Any], command: str) -> str:
-    """The page of a result: what was run where, what is owed, and every table."""
+    """The page of a result: what was run where, what is still missing, and every table."""
     stages = result["stages"]
     gpus = sorted({s["device"]["name"] for s in stages if s["device"]["type"].startswith("cuda")})
     dates = sorted({s["created"][:10] for s in stages})

@@ -1,4 +1,4 @@
-"""Times of several ways to do the same, taken in turn in one process, and their ratios."""
+"""Times of several ways to compute the same, measured in turn in one process, and their ratios."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Findings:
-    """What a benchmark, or a stage of the harvest, has found so far."""
+    """The findings so far of a benchmark or a stage of the harvest."""
 
     tables: Sequence[Table] = ()  # for a person
     data: Mapping[str, Any] | None = None  # for a program
-    skipped: str | None = None  # why nothing was done, if nothing was
+    skipped: str | None = None  # why it was skipped, if it was
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one way took."""
+    """The times of one task."""
 
-    seconds: Sequence[float]  # of each round; empty if it did not fit the memory
-    failure: str | None = None  # why there is none, in a phrase
-    peak: int | None = None  # bytes allocated on the GPU at most, None on a CPU
+    seconds: Sequence[float]  # of each round; empty if it ran out of memory
+    failure: str | None = None  # why there are none, in a phrase
+    peak: int | None = None  # the most bytes allocated on the GPU; None on a CPU
 
 
 def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float) -> dict[str, Timing]:
     """Runs each task once to warm up, then all of them in turn, round after round: A B C, C B A, ...
 
-    On a CPU the clock is that of the process, which other processes do not move as much; on a GPU it is the wall's,
-    around a synchronisation. A task that runs out of memory is left out of the rounds, and says so.
+    On a CPU, process time is measured, which other processes affect less; on a GPU, wall time around a
+    synchronisation. A task that runs out of memory is left out of the rounds; its `failure` says so.
 
     Args:
-        rounds: at most so many.
-        seconds: no further round is begun after that, but for three, which an interval takes.
+        rounds: at most.
+        seconds: after that no further round begins, except that three are always run, the fewest for an interval.
     """
     started = time.monotonic()
     failures: dict[str, str] = {}
@@ -53,7 +53,7 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
         try:
             task()
             synchronise(device)
-        except (MemoryError, RuntimeError) as error:  # which torch.OutOfMemoryError is
+        except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
             failures[name] = "out of memory"
@@ -62,7 +62,7 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
             torch.cuda.empty_cache()
     taken: dict[str, list[float]] = {name: [] for name in tasks}
     order = [name for name in tasks if name not in failures]
-    if device.startswith("cuda"):  # the peaks were taken with an empty cache, which the next call fills
+    if device.startswith("cuda"):  # peaks were measured with an empty cache; one untimed call fills it
         for name in order:
             tasks[name]()
     for i in range(rounds):
@@ -74,7 +74,7 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
 
 
 def forget_peak(device: str) -> int:
-    """Starts the measurement of `peak` anew; the bytes allocated on the GPU now."""
+    """Restarts the measurement of `peak`; returns the bytes allocated on the GPU now."""
     if not device.startswith("cuda"):
         return 0
     torch.cuda.reset_peak_memory_stats()
@@ -82,14 +82,14 @@ def forget_peak(device: str) -> int:
 
 
 def peak(device: str, before: int = 0) -> int | None:
-    """Bytes allocated on the GPU at most since `forget_peak`, beyond those of before; None on a CPU."""
+    """The most bytes allocated on the GPU since `forget_peak`, less `before`; None on a CPU."""
     return int(torch.cuda.max_memory_allocated()) - before if device.startswith("cuda") else None
 
 
 def causal_flops(counted: Callable[[int], float], context: int) -> float:
     """FLOPs per token, counted by the formula at two lengths, so that causal attention can be halved.
 
-    What a token costs is a + b J, of which the formula computes b J on all pairs and causal attention on half.
+    A token costs a + b J; the formula computes b J for all pairs, causal attention for half of them.
     """
     short, long = counted(64), counted(128)
     per_key = (long - short) / 64
@@ -97,28 +97,28 @@ def causal_flops(counted: Callable[[int], float], context: int) -> float:
 
 
 def gigabytes(amount: int | None) -> str:
-    """Bytes as in a table, in GB of 10^9."""
+    """Bytes for a table, in GB of 10^9."""
     return "" if amount is None else f"{amount / 1e9:.2f}"
 
 
-# The columns of `moved`.
+# The headings of `moved`.
 MOVED = ("GB moved", "roofline / time")
 
 
 def moved(counted: Mapping[str, Any] | None, seconds: Sequence[float], places: int) -> list[str]:
-    """What was counted of a row (`benchmarks.rehearsal.traffic`) beside its times; ["", ""] where one is missing."""
+    """The counted traffic of a row (`benchmarks.rehearsal.traffic`) and its times; ["", ""] if either is missing."""
     if counted is None or not seconds:
         return ["", ""]
     return [f"{counted['bytes'] / 1e9:.{places}f}", f"{counted['seconds'] / statistics.median(seconds):.2f}"]
 
 
 def seeded() -> torch.Generator:
-    """The generator that everything is drawn from."""
+    """The generator for all random numbers here."""
     return torch.Generator().manual_seed(0)
 
 
 def both_ways(module: Any, h: Tensor) -> Task:
-    """Forward and backward, to h and to every parameter; a cache beside the output is dropped."""
+    """Forward and backward, to h and to every parameter; a cache returned with the output is dropped."""
     weights = torch.ones_like(h)
 
     def task() -> None:

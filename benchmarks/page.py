@@ -1,4 +1,4 @@
-"""Every benchmark of a CPU, its result file, its page and its picture."""
+"""All CPU benchmarks, with their result file, page and picture."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Benchmark:
     """One benchmark."""
 
     name: str
-    run: Callable[[float], Findings]  # takes the seconds that it may spend
-    share: float  # of all the time
+    run: Callable[[float], Findings]  # takes its time limit in seconds
+    share: float  # of the total time
 
 
 def attend(seconds: float) -> Findings:
-    """Every kind of attention by the path that its layer takes, at three lengths."""
+    """Every kind of attention at three lengths, by the path that its layer takes."""
     shapes = [Shape(batch, tokens, DIM, HEADS) for batch, tokens in LENGTHS]
     rows: list[Row] = []
     started = time.monotonic()
@@ -60,7 +60,7 @@ def attend(seconds: float) -> Findings:
 
 
 def language_step(_seconds: float) -> Findings:
-    """A step of training of a small language model, and the most memory that it held."""
+    """A training step of a small language model, and its peak memory."""
     contenders = [training.Contender("Llama", _language_model(None))]
     contenders += [training.Contender(f"CEM T={T}", _language_model(T)) for T in (1, 2, 8)]
     contenders.append(training.Contender("CEM T=2", _language_model(2), "formula"))
@@ -109,7 +109,7 @@ def _language_model(steps: int | None, position: LlamaPositionKind = "rotary") -
 
 
 def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str], None]) -> dict[str, Any]:
-    """The result of the benchmarks of those names, which share the seconds."""
+    """The result of the benchmarks with these names, which share the seconds."""
     chosen = [b for b in BENCHMARKS if b.name in names]
     whole = sum(b.share for b in chosen)
     tables, data = [], {}
@@ -138,7 +138,7 @@ and a whole step is computed again, a third more FLOPs. *Peak GB* is measured on
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
-    """What attention costs, in a sentence; nothing where it was not measured."""
+    """The cost of attention in a sentence; empty if it was not measured."""
     attention = (result["benchmarks"].get("attention") or {"rows": ()})["rows"]
     spans = []
     for T in (1, 2, 4, 8):
@@ -153,7 +153,7 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
     """The page of a result.
 
     Args:
-        picture: what lies beside the page, with the name of its file.
+        picture: the one beside the page, with the name of its file.
     """
     made_by = result["made_by"]
     parts = [

@@ -1,7 +1,7 @@
 """A training step of a language model: tokens per second, model FLOPs utilisation, peak memory.
 
-Utilisation is the share of this device's own speed, measured on square products, that goes into the model's
-matrix products: forward and backward by the formula, causal attention counted by half, nothing computed again.
+Utilisation is the share of this device's own speed, measured on square products, that goes into the model's matrix
+products: forward and backward by the formula, causal attention as half, without recomputation.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Contender:
     name: str
     model: LanguageModelConfig
     path: blocked.Path | None = None
-    compiled: bool = False  # as models are trained on a GPU
+    compiled: bool = False  # as in training on a GPU
 
     @property
     def how(self) -> str:
-        """How it is computed, in words."""
+        """The way it is computed, in words."""
         return "compiled" if self.compiled else self.path or "by size"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of training took."""
+    """The measurements of a training step."""
 
     contender: Contender  # of what
-    # batch, context: windows of one pass, and J
+    # batch, context: windows in one pass, and J
     batch: int
     context: int
     flops: float  # of a step, as above
@@ -59,22 +59,22 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens trained on in a second, by the median time of a step."""
+        """Tokens trained on per second, from the median time of a step."""
         return self.batch * self.context / statistics.median(self.seconds)
 
     def utilisation(self, peak_flops: float) -> float:
-        """The share of the device's speed."""
+        """The share of the device's speed that is used."""
         return self.flops / statistics.median(self.seconds) / peak_flops
 
 
 def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
-    """A CEM model with no diagonal in its attention, otherwise as given."""
+    """A CEM model without the diagonal in its attention, otherwise as given."""
     assert isinstance(config.block.attention, AttentionConfig)
     return replace(config, block=replace(config.block, attention=replace(config.block.attention, diagonal="none")))
 
 
 def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
-    """Llama of the paper's size, and CEM with the preconditioners of the studies and of the paper, by both paths."""
+    """Llama of the paper's size, and CEM with the preconditioners of the studies and the paper's, by both paths."""
     rows = [Contender(f"{size} Llama RoPE", presets.llama(size), compiled=compiled) for compiled in (True, False)]
     for T in depths:
         name, config = f"{size} CEM T={T}", shared_preconditioners(presets.full_cem(size, T))
@@ -86,10 +86,10 @@ def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
 
 
 def measure(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
-    """Trains on random tokens: one step to warm up, then some more, each timed; in bfloat16 on a GPU.
+    """Trains on random tokens: one step to warm up, then timed steps; in bfloat16 on a GPU.
 
     Args:
-        steps: at most. seconds: no further step is begun after that.
+        steps: at most. seconds: no further step begins after that.
     """
     flops = training_flops(contender.model, context) * batch * context
     recipe = Recipe(steps, batch, context, precision="bfloat16" if device.startswith("cuda") else "float32")
@@ -124,7 +124,7 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
 
 
 def apart(contender: Contender, *, batch: int, context: int, steps: int, seconds: float) -> Step:
-    """Measures on a CPU in a fresh process, whose peak of resident memory is that of this model alone."""
+    """Measures on a CPU in a fresh process, so that the peak of resident memory is this model's alone."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_alone, contender, batch, context, steps, seconds).result()
 
@@ -137,7 +137,7 @@ def _alone(contender: Contender, batch: int, context: int, steps: int, seconds: 
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:
-    """FLOPs of forward and backward per token, attention on half of all pairs."""
+    """FLOPs of forward and backward per token, with attention on half of all pairs."""
     with blocked.using("formula"):
         return 3 * causal_flops(lambda J: cost_of(on_meta(config), J).forward, context)
 
@@ -146,7 +146,7 @@ def table(title: str, steps: Sequence[Step], peak_flops: float, traffic: Mapping
     """One line for each contender.
 
     Args:
-        traffic: what steps move, by model, by how it is computed, and by part (`benchmarks.rehearsal.traffic`).
+        traffic: memory traffic by model, by way of computation, and by part (`benchmarks.rehearsal.traffic`).
     """
     columns = ("model", "path", "parameters", "batch", "GFLOP / token", "tokens / s", "utilisation", "peak GB")
     if traffic is None:
@@ -173,7 +173,7 @@ def _cells(step: Step, peak_flops: float) -> list[Any]:
 
 
 def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
-    """The measurements as a result file keeps them."""
+    """The measurements for a result file."""
     return [
         {
             "model": step.contender.name,

@@ -20,14 +20,14 @@ class ResultFile:
 
     path: Path  # the file
     content: Mapping[str, Any]  # what it holds
-    origin: str  # one line that says what made it
+    origin: str  # one line on what made it
 
 
 def collect(paths: Iterable[Path]) -> list[ResultFile]:
     """The results at the paths, in the order given, those of a folder sorted by path; each file once.
 
-    A folder is searched with all its subfolders, and JSON files of another schema in it are ignored. A file that is
-    named must be a result.
+    A folder is searched with all its subfolders; JSON files in it that have another schema are ignored. A file named
+    directly must be a result.
     """
     results: dict[Path, ResultFile] = {}
     for path in paths:
@@ -35,7 +35,7 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
         if not files:
             raise ResultError(f"no result file in {path}: none of its *.json has the schema {envelope.SCHEMA!r}")
         for file in files:
-            content = envelope.read(file)  # before its path is resolved, which a loop of links does not survive
+            content = envelope.read(file)  # before its path is resolved, which fails for a loop of links
             results.setdefault(file.resolve(), ResultFile(file, content, _origin(content)))
     return list(results.values())
 
@@ -47,7 +47,7 @@ def tables_of(source: ResultFile, fold: bool, narrow: bool = False) -> list[Shee
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:
-    """A context for whatever reads the content of a result: what the file lacks becomes a sentence."""
+    """A context for code that reads the content of a result: if the file lacks something, the error is a sentence."""
     return envelope.complete(source.path, source.content)
 
 

@@ -1,4 +1,4 @@
-"""The pictures of a result, by its kind.
+"""The pictures of each kind of result.
 
 Each makes one statement, says it in its title, labels its lines directly, and has its data as CSV.
 """
@@ -17,12 +17,12 @@ from synthetic.figures.charts import Curve, DotRow, Panel, draw_dots, stacked
 from synthetic.figures.drawing import INK, Picture, picture
 from synthetic.studies.recursion.pictures import of_recursion
 
-# Models in one picture; more than these are in the table.
+# The most models in one picture; the table has all.
 _MOST_MODELS = 14
 
 
 def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """The ratios with their intervals; the other pictures of a study stand beside its page."""
+    """The ratios with their intervals; the other pictures of a study are beside its page."""
     ratios = [r for r in content["ratios"] if r["interval95"]]
     if not ratios:
         return
@@ -37,7 +37,7 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
         x_label = f"ratio of {brief(content.get('figure', 'errors'), 40)}, 95 %"
         draw_dots(figure, [("", lines)], level=1, band=0, x_label=x_label)
         figure.axes[0].tick_params(axis="y", labelsize=7)
-        figure.axes[0].lines[0].set_color(INK)  # a colour that a page has a dark value of
+        figure.axes[0].lines[0].set_color(INK)  # a colour that has a dark value in a page
 
     rows = [
         [r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"], verdict]
@@ -63,19 +63,19 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _compared(ratio: Mapping[str, Any]) -> str:
-    """What is compared with what, on one line if that is short."""
+    """The two models compared, on one line if that is short."""
     model = brief(": ".join(filter(None, (ratio.get("on"), ratio["model"]))), 34)
     baseline = brief(ratio["baseline"], 31)
     return f"{model} to {baseline}" if len(model) + len(baseline) < 32 else f"{model}\nto {baseline}"
 
 
 def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """Attention as a roofline: what is reached of what the machine can do."""
+    """Attention as a roofline: the speed reached, and what the machine can reach."""
     rows = [row for row in (content["benchmarks"].get("attention") or {"rows": []})["rows"] if row["seconds"]]
     if not rows:
         return
     speed = next((b["peak_flops"] for b in content["benchmarks"].values() if "peak_flops" in b), None)
-    # by variant and T, at growing lengths; T comes first in the name of a kind: "T=2, ALiBi"
+    # by variant and T, at growing lengths; the name of a kind begins with T: "T=2, ALiBi"
     points: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         T, _, variant = row["attention"].partition(", ")
@@ -111,7 +111,7 @@ def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
 def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> tuple[float, float]:
     """FLOPs for each byte that must move, and GFLOP/s, of the forward and the backward pass."""
     tokens = row["batch"] * row["tokens"]
-    # h and x in and their gradients out, and four matrices with theirs, once
+    # h and x are read and their gradients written, four matrices and their gradients too, each once
     moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
     total = 3 * flops * tokens
     return total / moved, total / median(seconds) / 1e9
@@ -121,7 +121,7 @@ def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> 
 
 
 def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """The losses; what the models come to and what they cost are numbers of the table."""
+    """The losses; final scores and costs are in the table."""
     rates = {
         m["name"]: _smooth(m["training_bits_per_token"]) for m in content["models"] if m["training_bits_per_token"]
     }
@@ -142,7 +142,7 @@ def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _smooth(losses: Sequence[float | None]) -> list[tuple[int, float]]:
-    """At most 80 means over neighbouring steps, as single batches scatter."""
+    """At most 80 means over neighbouring steps, because single batches scatter."""
     sound = [(i + 1, loss) for i, loss in enumerate(losses) if loss is not None]
     width = max(1, len(sound) // 80)
     chunks = [sound[i : i + width] for i in range(0, len(sound), width)]

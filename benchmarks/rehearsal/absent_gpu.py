@@ -1,7 +1,7 @@
-"""A stand-in for a GPU, in a torch that knows none: built from `absent_gpu.cpp`, loaded before torch.
+"""A stand-in for a GPU, for a torch without CUDA: built from `absent_gpu.cpp`, loaded before torch.
 
-Without it fake tensors on "cuda" can be added, but not cut, cast by autocast or differentiated: torch asks the device
-for its guard, its stream and its hooks, and a torch without CUDA has none.
+Without it, fake tensors on "cuda" can be added, but not sliced, cast by autocast or differentiated: for that torch
+needs the device's guard, stream and hooks, and a torch without CUDA has none.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 
 def missing() -> str | None:
-    """Why no stand-in can be made here, in a sentence; None if one can, or if torch brings CUDA itself."""
+    """Why no stand-in can be built here, in a sentence; None if one can, or if torch itself has CUDA."""
     if _has_cuda() or _compiler():
         return None
     return "a torch without CUDA needs a C++ compiler to rehearse a GPU, and there is none (CXX, g++, clang++, c++)"
 
 
 def stand_in() -> None:
-    """Loads the stand-in, where torch brings no CUDA itself.
+    """Loads the stand-in, if torch itself has no CUDA.
 
     Raises:
         RuntimeError: torch has been imported before, or the stand-in cannot be built.

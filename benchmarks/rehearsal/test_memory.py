@@ -1,4 +1,4 @@
-"""What a training holds on a GPU, counted on fake tensors and set beside the formula of `--estimate`."""
+"""The GPU memory that a training needs, counted on fake tensors and compared with the formula of `--estimate`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from synthetic.training.training import adamw, autocast, surprisals
 @pytest.mark.parametrize("steps", [None, 1, 2, 4, 8], ids=lambda T: "llama" if T is None else f"t{T}")
 @pytest.mark.parametrize("size", presets.SIZES)
 def test_the_formula_of_estimate_knows_what_a_step_holds(size: str, steps: int | None) -> None:
-    """Counted with one layer and with two: every further one adds as much."""
+    """Counted with one layer and with two: every further layer adds as much as the second."""
     config = presets.llama(size) if steps is None else presets.full_cem(size, steps)
     one, two = (_counted(replace(config, layers=layers), presets.CONTEXT) for layers in (1, 2))
     counted = {part: one[part] + (config.layers - 1) * (two[part] - one[part]) for part in one}
@@ -33,7 +33,7 @@ def test_the_formula_of_estimate_knows_what_a_step_holds(size: str, steps: int |
 
 
 def _counted(config: LanguageModelConfig, context: int) -> dict[str, int]:
-    """Bytes of weights, of the optimiser's state, and kept for the backward pass, of a step on one window."""
+    """For a step on one window: bytes of weights, of the optimiser's state, and kept for the backward pass."""
     recipe = Recipe(1, batch=1, context=context, precision="bfloat16")
     with a_gpu() as watch:
         model = LanguageModel(config, torch.Generator("cpu"))

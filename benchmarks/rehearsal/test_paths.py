@@ -1,4 +1,4 @@
-"""Every path of the reference, each run once on a GPU that is not there."""
+"""Every path of the reference, each run once on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import adamw, train, update
 
-# Makes what it needs, has the watch forget that, and gives back what it left on the GPU.
+# Makes its inputs, clears the watch, runs, and returns tensors that must be on the GPU.
 Run = Callable[[Watch], list[Tensor]]
 
 B, J, D, K, R, M = 2, 24, 16, 2, 8, 32
@@ -52,15 +52,15 @@ B, J, D, K, R, M = 2, 24, 16, 2, 8, 32
 class Path:
     """One way through the code."""
 
-    area: str  # as "training"
+    area: str  # such as "training"
     name: str  # what it is
-    run: Run  # takes it; what it makes lies on the GPU
-    waits: bool = False  # whether the CPU may wait for the GPU; nowhere in a step of training, nor in a layer
-    narrow: bool = False  # whether its matrix products are to be in bfloat16, all of them
+    run: Run  # runs it; what it creates is on the GPU
+    waits: bool = False  # whether the CPU may wait for the GPU; never in a training step or in a layer
+    narrow: bool = False  # whether all its matrix products must be in bfloat16
 
 
 def faults(path: Path) -> list[str]:
-    """What is wrong with a path that is taken on a GPU of its own, each in a sentence."""
+    """What is wrong with a path, one sentence each; it gets a new simulated GPU."""
     sentences, watch = [], Watch()
     try:
         with a_gpu() as watch:
@@ -86,7 +86,7 @@ def _preconditioners(per_head: bool) -> list[PreconditionerConfig]:
 
 
 def _rows(**options: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Few rows in which every pair of values of any two options occurs."""
+    """A few rows in which every pair of values of any two options occurs."""
     for row in covering(tuple(map(len, options.values()))):
         yield {name: values[i] for (name, values), i in zip(options.items(), row, strict=True)}
 
@@ -99,7 +99,7 @@ _STEPS: Mapping[str, Sequence[Any]] = {
 
 
 def _layers(area: str, made: Callable[..., LayerConfig], **options: Sequence[Any]) -> Iterator[Path]:
-    """Layers of these options, by every path and in every precision."""
+    """Layers with these options, by every path and in every precision."""
     for row in _rows(**options, path=get_args(blocked.Path), precision=("float32", "bfloat16", "autocast")):
         name, path, precision = _of(row), row.pop("path"), row.pop("precision")
         yield Path(area, name, partial(_layer, made(**row), path, precision), narrow=precision != "float32")
@@ -188,7 +188,7 @@ def _gradients(module: nn.Module, *inputs: Tensor) -> list[Tensor]:
 
 
 def _check(tensor: Tensor, like: Tensor, name: str) -> None:
-    """What a GPU gives back has the shape and the dtype of what it was given."""
+    """Raises if a tensor has not the shape and the dtype of another."""
     if tensor.shape != like.shape or tensor.dtype != like.dtype:
         raise TypeError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}")
 
@@ -201,7 +201,7 @@ def _energies() -> Iterator[Path]:
         config = AttentionConfig(D, K, diagonal=diagonal, position=position, steps=2)
         yield Path("energies", f"trajectory of attention, {diagonal}, {position}", partial(_trajectory, config))
     for sigma in ACTIVATIONS:
-        # the nodes of a quadrature come from the CPU, where an energy has a value: not in training
+        # the value of the energy needs quadrature nodes from the CPU; training does not
         waits = sigma == "gelu-tanh"
         yield Path(
             "energies", f"trajectory of an MLP, {sigma}", partial(_trajectory, MLPConfig(D, M, sigma, steps=2)), waits
@@ -261,7 +261,7 @@ def _decoding() -> Iterator[Path]:
 
 
 def _generated(steps: int | None, graded: bool, watch: Watch) -> list[Tensor]:
-    """The likeliest continuation, token by token from the cache."""
+    """The most likely continuation, token by token from the cache."""
     model = LanguageModel(_small(steps), torch.Generator("cpu"))
     watch.waits.clear()
     with torch.set_grad_enabled(graded):
@@ -299,7 +299,7 @@ def _recipe(precision: Any) -> Recipe:
     return Recipe(2, batch=4, context=J, accumulate=2, precision=precision)
 
 
-_WINDOWS = torch.zeros(4, J + 1, dtype=torch.int64)  # of real numbers, on the CPU, as batches come
+_WINDOWS = torch.zeros(4, J + 1, dtype=torch.int64)  # a real tensor on the CPU, like batches
 
 
 def _trained(watch: Watch) -> list[Tensor]:
@@ -322,7 +322,7 @@ def _regressors() -> Iterator[Path]:
         "gated MLP applied twice": GatedMLPSpec(D, M, 2),
     }
     for name, spec in specs.items():
-        # it waits where it looks at the points held out, every so many steps
+        # it waits at every evaluation on the held-out points
         yield Path("regressors", f"fitting three at once: {name}", partial(_fitted, spec), waits=True)
 
 
@@ -342,7 +342,7 @@ def _fitted(spec: Any, watch: Watch) -> list[Tensor]:
 
 
 def _contract() -> Iterator[Path]:
-    """The reference and the fast path behind the contract; they look at their arguments, for which a CPU waits."""
+    """The reference and the fast path through the contract; they validate their arguments, so the CPU waits."""
     options = {"norm": get_args(NormKind), "steps": (1, 3)}
     for name, judged in (("reference", reference.reference), ("fast", fast.fast)):
         for row in _rows(
@@ -393,7 +393,7 @@ def _wide(_: Watch) -> list[Tensor]:
         return [torch.ones(2, 2) @ torch.ones(2, 2)]
 
 
-# what is wrong, and paths of which it is to be said
+# words of a fault, and a path that has it
 WRONG: Mapping[str, Run] = {
     "cuda:0 and cpu": lambda _: [torch.ones(2) + torch.ones(2, device="cpu")],
     "its result is on the cpu": lambda _: [torch.ones(2, device="cpu")],

@@ -1,4 +1,4 @@
-"""What a training step of the paper's 86M models launches and moves on a GPU, and what the compiler makes of it."""
+"""The kernels and memory traffic of a training step of the paper's 86M models on a GPU, plain and compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ kernels = pytest.mark.skipif(not blocked.ROWS_ON, reason="the kernels need Trito
 
 
 def largest_cast(path: blocked.Path) -> int:
-    """Numbers in the largest tensor of attention that is cast, forward and backward."""
+    """The number of elements of the largest tensor that attention casts, forward and backward."""
     with a_gpu(), Meter() as meter, torch.autocast("cuda", torch.bfloat16), blocked.using(path):
         block, h = Block(ONE.block, torch.Generator("cpu")), torch.zeros(B, J, ONE.dim, requires_grad=True)
         block.attention.residual(h)[0].sum().backward()  # type: ignore[no-untyped-call]

@@ -1,10 +1,10 @@
 """Kernels and bytes of a training step, part by part: counted on fake tensors, and as torch's compiler plans them.
 
-    python -m benchmarks.rehearsal.traffic FILE       of the paper's 86M models, as JSON, or as a page, FILE.md
+    python -m benchmarks.rehearsal.traffic FILE       the paper's 86M models, as JSON, or as a page, FILE.md
 
-What a step takes on a GPU that is bound by its memory follows from what it moves. Without a compiler every operation
-reads its inputs and writes its output. With one, `planned` asks Inductor for its plan, without generating code: the
-plan for a CPU, since the one for a GPU needs a GPU. Both are predictions until a GPU has run it.
+The time of a step that is bound by memory bandwidth follows from its traffic. Without a compiler, every operation
+reads its inputs and writes its output. With a compiler, `planned` gets Inductor's plan without generating code. It is
+the plan for a CPU, because the plan for a GPU needs a GPU. Both are predictions until a GPU has run the step.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from synthetic.training.frames import shared_preconditioners
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import autocast, surprisals
 
-# An H100 as it was measured (docs/results/gpu.md): copying, square products in bfloat16; and what was assumed: flash
-# attention, and the shortest kernel.
+# An H100: measured for copying and for square products in bfloat16 (docs/results/gpu.md), assumed for flash attention
+# and for the shortest kernel.
 BANDWIDTH, PRODUCTS, FLASH, SHORTEST = 2.96e12, 766e12, 300e12, 2e-6
 B, J = 8, presets.CONTEXT
-WAYS: tuple[attention.Way, ...] = ("by size", "tiles", "formula")  # that the harvest times
+WAYS: tuple[attention.Way, ...] = ("by size", "tiles", "formula")  # timed by the harvest
 
-# what computes nothing, though its schema does not say that it returns a view
+# these compute nothing, though their schema does not mark them as views
 _NO_KERNEL = frozenset(
     {"_unsafe_view", "detach", "alias", "lift_fresh", "empty", "empty_like", "empty_strided", "new_empty", "split"}
 )
@@ -64,16 +64,16 @@ _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
 
 @dataclass
 class Traffic:
-    """What a part of a step does."""
+    """The work of a part of a step."""
 
     kernels: int = 0
     bytes: float = 0.0  # read and written
-    seconds: float = 0.0  # of the roofline: each kernel by its bytes or by its FLOPs, whichever takes longer
-    beyond: float = 0.0  # of these, by how much FLOPs take longer than bytes
+    seconds: float = 0.0  # by the roofline: for each kernel the longer of the times for its bytes and for its FLOPs
+    beyond: float = 0.0  # of these, the excess of FLOP time over byte time
     by_kind: dict[str, float] = field(default_factory=dict)  # bytes
 
     def add(self, other: Traffic, times: int = 1) -> None:
-        """Adds another part, so many times."""
+        """Adds another part, multiplied by `times`."""
         self.kernels += times * other.kernels
         self.bytes += times * other.bytes
         self.seconds += times * other.seconds
@@ -83,7 +83,7 @@ class Traffic:
 
 
 class Meter(TorchDispatchMode):
-    """Counts the kernels that are launched inside, and what they move."""
+    """Counts the kernels that are launched inside, and their traffic."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
@@ -97,11 +97,11 @@ class Meter(TorchDispatchMode):
         written = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
         read = {id(t): t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_cuda}
         view = bool(schema.returns) and all(r.alias_info and not r.alias_info.is_write for r in schema.returns)
-        if not written:  # an operator of ours writes what it is given
+        if not written:  # our operators write into an argument
             written = [a for a, s in zip(args, schema.arguments, strict=False) if s.alias_info is not None]
         if name in _NO_KERNEL or view or not any(t.is_cuda for t in written):
             return out
-        if name == "copy_" or (kwargs or {}).get("beta", 1) == 0:  # what is written over is not read
+        if name == "copy_" or (kwargs or {}).get("beta", 1) == 0:  # an overwritten tensor is not read
             read.pop(id(args[0]))
         amount = sum(map(_bytes, read.values())) + sum(map(_bytes, written))
         if name == "_to_copy":
@@ -122,7 +122,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _flops(name: str, args: tuple[Any, ...]) -> float:
-    """Of a product, and of causal fused attention, which counts by half; 0 of all else."""
+    """FLOPs of a matrix product or of causal fused attention, which counts as half; otherwise 0."""
     if name in _KINDS["products"]:
         a, b = args[1:3] if "add" in name else args[:2]
         return 2.0 * float(a.numel() * b.shape[-1])
@@ -133,7 +133,7 @@ def _flops(name: str, args: tuple[Any, ...]) -> float:
 
 
 def step_by_part(config: LanguageModelConfig, path: blocked.Path | None = None) -> dict[str, Traffic]:
-    """One step of B windows of J tokens without a compiler, in bfloat16: each part, and all of it as "step"."""
+    """One step on B windows of J tokens without a compiler, in bfloat16: each part, and the total as "step"."""
     recipe = Recipe(1, batch=B, context=J, precision="bfloat16")
     parts: dict[str, Traffic] = {}
     with a_gpu(), contextlib.nullcontext() if path is None else blocked.using(path):
@@ -179,17 +179,17 @@ def of_attention(kind: attention.Kind, shape: attention.Shape, way: attention.Wa
     return meter.traffic
 
 
-# --- as it is planned -------------------------------------------------------------------------------------
+# --- the compiler's plan ----------------------------------------------------------------------------------
 
-LENGTHS = (256, 384, 512)  # of windows for which a plan is made; what it moves is c + p J + q J^2
+LENGTHS = (256, 384, 512)  # of windows for which plans are made; the traffic is c + p J + q J^2
 
 
 def compiled_step(config: LanguageModelConfig) -> dict[str, Traffic]:
-    """The same step where a block and the loss are compiled, each in one graph: as Inductor plans it for a CPU."""
+    """The same step with a block and the loss compiled, each in one graph, as Inductor plans it for a CPU."""
     eager = step_by_part(config)
     parts = {name: eager[name] for name in ("embedding and head", "optimiser")}
     parts["block"] = planned(config)
-    # products are what they were
+    # products stay the same
     parts["block"].add(Traffic(beyond=(beyond := eager["attention"].beyond + eager["MLP"].beyond), seconds=beyond))
     logits = torch.zeros(1, LENGTHS[0], config.vocabulary, dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(1, LENGTHS[0], dtype=torch.int64)
@@ -201,7 +201,7 @@ def compiled_step(config: LanguageModelConfig) -> dict[str, Traffic]:
 def planned(config: LanguageModelConfig) -> Traffic:
     """A block, forward and backward, at B windows of J tokens."""
     with contextlib.ExitStack() as stack:
-        # as on a GPU, where our kernels and ALiBi's features are taken; what they compute does not matter here
+        # as on a GPU, which uses our kernels and ALiBi's features; their results do not matter here
         stack.enter_context(mock.patch.object(features, "FEATURES_ON", {"cpu"}))
         stack.enter_context(mock.patch.object(blocked, "ROWS_ON", {"cpu"} if blocked.ROWS_ON else set[str]()))
         if blocked.ROWS_ON:
@@ -226,7 +226,7 @@ def _of_plan(kernels: int, moved: float) -> Traffic:
 
 
 def _plan(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
-    """Kernels and bytes of a function, forward and backward, in one graph: as Inductor plans them under autocast."""
+    """Kernels and bytes of a function, forward and backward, in one graph, as Inductor plans them under autocast."""
     from torch._functorch._aot_autograd.utils import make_boxed_func
     from torch._inductor import compile_fx
     from torch._inductor.graph import GraphLowering
@@ -266,7 +266,7 @@ def _plan(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
 
 
 def models(size: str = "86M") -> dict[str, LanguageModelConfig]:
-    """The models of the training benchmark that are counted."""
+    """Those models of the training benchmark that are counted."""
     diagonal = {T: shared_preconditioners(presets.full_cem(size, T)) for T in (1, 2)}
     return {
         f"{size} Llama RoPE": presets.llama(size),
@@ -276,7 +276,7 @@ def models(size: str = "86M") -> dict[str, LanguageModelConfig]:
 
 
 def counts() -> dict[str, dict[str, dict[str, Traffic]]]:
-    """By model and by how it is computed ("by size", a path, "compiled"): its parts."""
+    """The parts of a step, by model and by the way it is computed ("by size", a path, "compiled")."""
     found: dict[str, dict[str, dict[str, Traffic]]] = {}
     for name, config in models().items():
         found[name] = {"by size": step_by_part(config)}
@@ -287,7 +287,7 @@ def counts() -> dict[str, dict[str, dict[str, Traffic]]]:
 
 
 def table(counted: Mapping[str, Any]) -> Table:
-    """A line for each part of a step, by model and by how it is computed."""
+    """A line for each part of a step, by model and by the way it is computed."""
     rows = [
         [name, how, part, *_cells(t)]
         for name, ways in counted.items()
@@ -325,7 +325,7 @@ assumed.
 
 
 def main(file: str) -> None:
-    """Writes what was counted, as JSON or as a page."""
+    """Writes the counts, as JSON or as a page."""
     steps = {
         name: {how: {part: asdict(traffic) for part, traffic in parts.items()} for how, parts in ways.items()}
         for name, ways in counts().items()
@@ -342,7 +342,7 @@ def main(file: str) -> None:
 
 
 def page(counted: Mapping[str, Any]) -> str:
-    """The page of what was counted."""
+    """The page of the counts."""
     rows = [[f"{t['tokens']:,}", t["attention"], t["path"], *_cells(t)] for t in counted["attention"]]
     title = "Predicted: one layer of attention, forward and backward, bfloat16, 16,384 tokens, D = 768, K = 12"
     layers = Table(title, ("tokens", "attention", "path", *COLUMNS), rows)

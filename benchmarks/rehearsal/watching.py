@@ -1,4 +1,4 @@
-"""Watches operations on fake tensors on "cuda": where the CPU would wait, products by their dtype, memory."""
+"""Watches operations on fake tensors on "cuda": where the CPU would wait, matrix products by dtype, memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cemverify.cem.torch_internals import FakeTensorMode, TorchDispatchMode, tre
 
 ROOT = Path(__file__).parents[2]
 
-# Operations that read a value from the device, or whose output has a shape that only the device knows.
+# Operations that read a value from the device, or whose output shape only the device knows.
 _READS = frozenset({"_local_scalar_dense", "equal", "is_nonzero"})
 _SHAPES = frozenset({"nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive"})
 _PRODUCTS = frozenset(
@@ -30,14 +30,14 @@ _PRODUCTS = frozenset(
 
 
 class Watch(TorchDispatchMode):
-    """What happens on the device, as operations pass."""
+    """Records what happens on the device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
-        # where the CPU waits for the device, or the device for a copy from the CPU: what and place, how often
+        # why and where the CPU waits for the device, or the device for a copy from the CPU, and how often
         self.waits: Counter[str] = Counter()
         self.products: Counter[torch.dtype] = Counter()  # matrix products by the dtype of their first operand
-        self.now = 0  # bytes that are alive on the device
+        self.now = 0  # bytes in use on the device
         self._alive: dict[int, int] = {}
 
     def __torch_dispatch__(
@@ -91,7 +91,7 @@ def _wait(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | 
 
 
 def _place() -> str:
-    """The nearest line of ours that asked for the operation."""
+    """The innermost line of our code that called the operation."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
@@ -106,7 +106,7 @@ def a_gpu() -> Iterator[Watch]:
     """Tensors made inside are fake, and those made without a device are on "cuda"."""
     with contextlib.ExitStack() as stack:
         if not torch.cuda.is_available():
-            # autocast asks what the Python half of torch says, which the stand-in is not part of
+            # autocast asks the Python side of torch, which the stand-in does not cover
             absent = "torch.cuda.amp.common.amp_definitely_not_available"
             stack.enter_context(mock.patch(absent, return_value=False))
             stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
@@ -120,7 +120,7 @@ def a_gpu() -> Iterator[Watch]:
 
 
 def moved(module: torch.nn.Module, to: Any) -> torch.nn.Module:
-    """As `module.to(device)` or `module.to(dtype)`, which torch refuses for fake parameters."""
+    """Replaces `module.to(device)` and `module.to(dtype)`, which torch refuses for fake parameters."""
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
@@ -137,13 +137,13 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """The kernel that torch takes on a GPU, where it is built for one: flash attention, or one that takes a mask."""
+    """The kernel that a torch built for GPUs takes: flash attention, or one that accepts a mask."""
     if torch.is_autocast_enabled("cuda"):
         narrow = torch.get_autocast_dtype("cuda")
         q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
         attn_mask = None if attn_mask is None else attn_mask.to(narrow)
     width = q.shape[-1]
-    q, k, v = (F.pad(t, (0, -width % 8)) for t in (q, k, v))  # as torch does: kernels take multiples of 8
+    q, k, v = (F.pad(t, (0, -width % 8)) for t in (q, k, v))  # as torch does: kernels need multiples of 8
     with torch.autocast("cuda", enabled=False):
         if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16):
             flash: Any = torch.ops.aten._scaled_dot_product_flash_attention

@@ -1,1 +1,1 @@
-"""Makes what nobody writes by hand: contents, references, pictures, and the files of the catalogue."""
+"""Generates what is not written by hand: contents, references, pictures, and the files of the catalogue."""

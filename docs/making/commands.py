@@ -1,4 +1,4 @@
-"""A program and its commands as Markdown: the help that each prints, so that nothing is copied by hand."""
+"""A program and its commands as Markdown: the help of each, so that nothing is copied by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 96
 
 
 def markdown(program: str) -> str:
-    """What the program is, and a section for each of its commands.
+    """A description of the program, and a section for each of its commands.
 
     Raises:
         KeyError: there is no such program.

@@ -1,14 +1,14 @@
-"""Writes which properties detect which mutants, how long each takes, and how many rows they need for that.
+"""Writes which properties detect which mutants, how long each property takes, and how many rows it needs.
 
 These are `detection.jsonl` and `budgets.json` of `cemverify/catalogue`.
 
-    python -m docs.making.detection               # every pair: three hours on two cores, resumable
-    python -m docs.making.detection --named       # what must kill a mutant: a quarter of an hour
-    python -m docs.making.detection --missing     # that, of mutants which the file lacks
+    python -m docs.making.detection               # every pair; three hours on two cores; resumable
+    python -m docs.making.detection --named       # only what must kill a mutant; a quarter of an hour
+    python -m docs.making.detection --missing     # the same, only for mutants that the file lacks
 
-What must kill a mutant is asked first, with many seeds and twice as many rows as in a check; then all else that its
-fault may reach, with one seed, and where that kills, with two more. Stop it at any moment: what is known by then is
-written.
+A mutant is tested first by the properties that must kill it, with many seeds and twice as many rows as in a check;
+then by all other properties that its fault may affect, with one seed, and if that kills it, with two more. It can be
+stopped at any time: what is known by then is written.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from cemverify.runs import (
     run_options,
 )
 
-Words = Mapping[Pair, Sequence[str]]  # of pairs, one for each seed, from 0 on
+Words = Mapping[Pair, Sequence[str]]  # of each pair, one for each seed, from 0 on
 
-_HARDER = 2  # times as many rows are asked where a mutant must die, so that it shows how many that takes
+_HARDER = 2  # times as many rows as in a check where a mutant must die, to see how many rows that takes
 
 
 def text(rows: Iterable[Detects]) -> str:
@@ -55,7 +55,7 @@ def text(rows: Iterable[Detects]) -> str:
 
 
 def lacking(known: Mapping[str, Detects]) -> list[Mutant]:
-    """The mutants of which the property that is named for them is not known to kill them."""
+    """The mutants that their named property is not known to kill."""
     return [m for m in mutants() if m.property not in known or m.id not in known[m.property].kills]
 
 
@@ -68,11 +68,11 @@ def measure(
     *,
     harder: int = 1,
 ) -> Words:
-    """The words of pairs with these seeds, after those with all seeds before; what is known then is written.
+    """The words of pairs with these seeds, appended to those of earlier seeds; then writes what is known.
 
     Args:
-        known: rows by id, which hold what is known of other pairs. before: the words with earlier seeds.
-        harder: times as many rows are asked as by a check.
+        known: rows by id, with what is known of other pairs. before: the words with earlier seeds.
+        harder: multiplies the number of rows of a check.
 
     Raises:
         ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C, after writing.
@@ -87,11 +87,11 @@ def measure(
 
 
 def _stored(by_seed: Mapping[int, Sequence[Cell]], store: CellStore, before: Words) -> Words:
-    """What is stored of pairs, up to the first seed that is not."""
+    """The stored words of pairs, up to the first seed that is missing."""
     words: dict[Pair, list[str]] = {}
     for seed, cells in by_seed.items():
         for cell in cells:
-            with suppress(CorruptCell):  # which is computed again next time
+            with suppress(CorruptCell):  # it is computed again next time
                 record = store.get(cell.key)
                 if record is not None and record.payload is not None:
                     for subject in cell.spec["subjects"]:
@@ -102,7 +102,7 @@ def _stored(by_seed: Mapping[int, Sequence[Cell]], store: CellStore, before: Wor
 
 
 def merged(known: Mapping[str, Detects], measured: Words) -> list[Detects]:
-    """The rows of the catalogue's properties: what is known by id, but for the pairs that were measured now."""
+    """The rows of the catalogue's properties: what is known by id, updated with the pairs measured now."""
     rows = []
     for property_ in catalogue():
         old = known.get(property_.id) or Detects(property_.id, 0.0, {}, {})
@@ -116,7 +116,7 @@ def merged(known: Mapping[str, Detects], measured: Words) -> list[Detects]:
 
 
 def _timed(rows: Sequence[Detects], *, missing: bool) -> Iterator[Detects]:
-    """The rows with the seconds of each property; with `missing`, only those are measured that are not known."""
+    """The rows with the seconds of each property; with `missing`, only unknown ones are measured."""
     by_name = {mutant.id: mutant for mutant in mutants()}
     for row in rows:
         killed = [by_name[name] for name in (*row.named, *row.kills)]
@@ -175,7 +175,7 @@ def _write(rows: Sequence[Detects]) -> None:
 
 
 def _must(row: Detects) -> list[str]:
-    """The words of the mutants that are named for a property, or, where none is, of the one that it finds soonest."""
+    """The words of the mutants that name a property, or, if none does, of the mutant that it finds soonest."""
     if row.named:
         return [word for name in row.named for word in row.kills.get(name, HELD).split()]
     others = (row.kills[m.id].split() for m in mutants() if m.kills(row.id) and m.id in row.surely)

@@ -1,7 +1,7 @@
-"""Our docstrings for Sphinx: plain text, in which one line may speak of several names.
+"""Prepares our docstrings for Sphinx: they are plain text, in which one line may describe several names.
 
-Napoleon reads the lists below Args, Attributes and Raises. Before it does, everything is brought into the form that
-it knows; after it, two words of Sphinx are put right.
+Napoleon reads the lists below Args, Attributes and Raises. Before that, everything is put into the form that it
+knows; afterwards, two words of Sphinx are corrected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LISTS = re.compile(r"(Args|Attributes|Raises|Returns|Yields):$")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Docstrings are mended before napoleon reads them, and signatures before they are shown."""
+    """Connects the corrections: of docstrings before napoleon reads them, of signatures before they are shown."""
     app.connect("autodoc-process-docstring", _mend, priority=100)
     app.connect("autodoc-process-signature", _without_factories)
     app.connect("doctree-resolved", _reword)
@@ -30,13 +30,13 @@ def _mend(_app: Sphinx, _what: str, _name: str, found: object, _options: object,
 
 
 def mended(lines: list[str], names: set[str]) -> list[str]:
-    """A docstring as napoleon and docutils understand it.
+    """A docstring in the form that napoleon and docutils understand.
 
-    What is indented keeps its lines; |V| is a norm, not markup; "a, b: text" and "a: text. b: text" are two entries;
-    "D." is a sentence, not the fourth item of a list.
+    Indented text keeps its lines; |V| is a norm, not markup; "a, b: text" and "a: text. b: text" are two entries;
+    "D." ends a sentence, and is not the fourth item of a list.
 
     Args:
-        names: those of which a list may speak.
+        names: those that a list may describe.
     """
     out: list[str] = []
     in_list = literal = False
@@ -57,7 +57,7 @@ def mended(lines: list[str], names: set[str]) -> list[str]:
 
 
 def _entries(line: str, names: set[str]) -> Iterator[str]:
-    """The entries of a line of a list; a line that goes on with the one before is one entry."""
+    """The entries in a line of a list; a continuation line is one entry."""
     margin = line[: len(line) - len(line.lstrip())]
     start = 0
     text = line.strip()
@@ -80,7 +80,7 @@ def _each(margin: str, text: str) -> Iterator[str]:
 
 
 def _names(found: object) -> set[str]:
-    """The parameters and attributes of what has a docstring."""
+    """The parameters and attributes of an object with a docstring."""
     try:
         names = set(inspect.signature(found).parameters)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -91,7 +91,7 @@ def _names(found: object) -> set[str]:
 def _without_factories(
     _app: Sphinx, _what: str, _name: str, _obj: object, _options: object, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """`<factory>`, the default of a dataclass field, is no Python; Sphinx shows what it cannot read as it is."""
+    """Replaces `<factory>`, the default of a dataclass field: it is not Python, and Sphinx would show it as it is."""
     return (None if signature is None else signature.replace("<factory>", "...")), returns
 
 

@@ -1,9 +1,9 @@
-"""Writes `cemverify/catalogue/listing.jsonl`, what is said of every property, from the properties' declarations.
+"""Writes `cemverify/catalogue/listing.jsonl`, the description of every property, from the declarations.
 
     python -m docs.making.listing
 
-The file in git is what is known of earlier versions: no id may leave it unless `retired.jsonl` says what is asked in
-its place, none may move to another version, and none may be added to a version that has a successor.
+The file in git records earlier versions: no id may leave it unless `retired.jsonl` names its replacement, none may
+move to another version, and none may be added to a version that has a successor.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cemverify.processes.atomic_files import replacing
 
 
 def text() -> str:
-    """The content that the file should have."""
+    """The file's content, from the declarations."""
     return "".join(f"{json.dumps(asdict(row), ensure_ascii=False)}\n" for row in rows())
 
 
 def rows() -> Sequence[Listed]:
-    """What the declarations say, in the order of the catalogue."""
+    """The declarations as rows, in the order of the catalogue."""
     trained = (
         Listed(
             claim.id,
@@ -63,7 +63,7 @@ def _listed(property_: Property) -> Listed:
 
 
 def before() -> Mapping[str, str]:
-    """The version of each id, as the file has it."""
+    """The version of each id in the file."""
     try:
         records = [json.loads(line) for line in index.FILE.read_text(encoding="utf-8").splitlines()]
         return {row["id"]: row["since"] for row in records}
@@ -75,7 +75,7 @@ def before() -> Mapping[str, str]:
 
 
 def check(old: Mapping[str, str], now: Sequence[Listed], retired: Mapping[str, Retired]) -> None:
-    """Compares the ids and versions that the file has with those that it is to have."""
+    """Compares the ids and versions in the file with the new ones."""
     new = {row.id: row.since for row in now}
     if twice := [id_ for id_, count in Counter(row.id for row in now).items() if count > 1]:
         raise UsageError(f"two properties have the id {twice[0]}; give one of them another")

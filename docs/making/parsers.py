@@ -11,7 +11,7 @@ import reports.__main__
 import synthetic.__main__
 from cemverify import cli
 
-# By the words that begin its command line, the module of each program.
+# The module of each program, by the first words of its command line.
 PROGRAMS: Mapping[str, ModuleType] = {
     "cemverify": cli,
     "python -m synthetic": synthetic.__main__,
@@ -21,7 +21,7 @@ PROGRAMS: Mapping[str, ModuleType] = {
 
 
 def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
-    """The parsers of a program and of all its commands, by the words that begin the command line.
+    """The parsers of a program and of all its commands, by the first words of the command line.
 
     Raises:
         KeyError: it is none of `PROGRAMS`.
@@ -30,14 +30,14 @@ def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
     if program == "python -m benchmarks":
         return {program: module._parser(), f"{program} gpu": module._gpu_parser()}
     found: dict[str, argparse.ArgumentParser] = {}
-    for chosen in module.COMMANDS:  # a command line builds only the parser of the command that it was given
+    for chosen in module.COMMANDS:  # a command line builds only the parser of its own command
         found[program] = parser = module._parser([chosen])
         found |= _commands(program, parser, chosen)
     return found
 
 
 def _commands(words: str, parser: argparse.ArgumentParser, chosen: str | None) -> dict[str, argparse.ArgumentParser]:
-    """The commands of a parser that its help shows, and theirs; only the chosen one if it is named."""
+    """The commands that a parser's help shows, and their commands; only the chosen one if it is named."""
     found = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

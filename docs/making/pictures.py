@@ -1,7 +1,7 @@
 """The pictures of docs/explanation, drawn from the reference: `python -m docs.making.pictures`.
 
-Every number in them is computed here by `cemverify.cem`: small layers with weights written down, so that the same
-command draws the same picture.
+Every number in them is computed here by `cemverify.cem`: small layers with fixed weights, so that the command always
+draws the same pictures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from synthetic.figures.drawing import COLOURS, INK, QUIET, Picture, picture
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 DEPTHS = (1, 2, 8)
-_POINTS = 33  # of the grid, each way
+_POINTS = 33  # of the grid, in each direction
 
 
 def attention() -> tuple[Energy, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Every key of every result file as Markdown, from the JSON Schema that tests hold them to."""
+"""Every key of every result file as Markdown, from the JSON Schema that tests check them against."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SCHEMA = Path(__file__).parents[2] / "cemverify" / "results" / "result.schema.js
 class Row(NamedTuple):
     """A key of a result file."""
 
-    key: str  # from the top, as in `properties[].verdict`
-    value: str  # its type, or the words that it can be
+    key: str  # from the top, for instance `properties[].verdict`
+    value: str  # its type, or the words that are allowed
     required: bool  # whether it is always there
 
 
 def kinds() -> dict[str, list[Row]]:
-    """The keys of every kind of result file, and under "" those of all."""
+    """The keys of every kind of result file, and under "" those that all kinds have."""
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     found = {"": list(rows(schema))}
     for branch in schema["allOf"]:

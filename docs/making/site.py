@@ -1,8 +1,8 @@
-"""What the site shows otherwise than Markdown elsewhere: formulas, generated parts, navigation, long and wide pages.
+"""Where the site differs from plain Markdown: formulas, generated parts, navigation, long and wide pages.
 
-Formulas between dollars become MathML, which browsers draw themselves: no script and no request. Docutils translates
-them. Where a block of code is a file, its name stands above it. The lists of docs/index.md are the navigation. What
-begins closed may hold sections. Pages of results are wider.
+Formulas between dollar signs become MathML, which docutils makes and browsers draw without a script or a request. A
+code block that is a file has the file's name above it. The lists of docs/index.md are the navigation. A folded part
+may contain sections. Pages of results are wider.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE = re.compile(r'^```(\w+) title="([^"]+\.\w+)"$', re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Adds all of it."""
+    """Connects all of this to Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("source-read", _write)
     app.connect("doctree-read", lambda _app, doctree: close_folds(doctree))
@@ -55,7 +55,7 @@ def _write(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def with_navigation(markdown: str) -> str:
-    """A page of which each section with a list of pages is a part of the navigation, too, in its order."""
+    """Makes each section with a list of pages also a part of the navigation, in the same order."""
 
     def listed(section: re.Match[str]) -> str:
         pages = re.findall(r"^\* \[([^\]]+)\]\((\S+\.md)\)", section[0], re.MULTILINE)
@@ -67,7 +67,7 @@ def with_navigation(markdown: str) -> str:
 
 
 def with_captions(markdown: str) -> str:
-    """A page whose blocks of code with a file's name are directives with a caption."""
+    """Makes code blocks with a file's name directives with a caption."""
     return _FILE.sub(r"```{code-block} \1\n:caption: \2\n", markdown)
 
 
@@ -75,7 +75,7 @@ def with_captions(markdown: str) -> str:
 
 
 def close_folds(doctree: nodes.document) -> None:
-    """A part that begins closed ends behind the sections in it, the last of which takes its end for its own."""
+    """Moves the end of a folded part behind its sections: the parser puts it into the last of them."""
     opened: list[nodes.raw] = []
     for node in list(doctree.findall(nodes.raw)):
         if node.astext().startswith("<details"):
@@ -90,6 +90,6 @@ def close_folds(doctree: nodes.document) -> None:
 
 
 def _widen(app: Sphinx, _doctree: nodes.document) -> None:
-    """Pages of results keep the room of the list of sections, which are titles of tables there."""
+    """Hides the list of sections on pages of results, where it would only repeat the titles of tables."""
     if app.env.docname.startswith(_RESULTS):
         app.env.metadata[app.env.docname]["hide-toc"] = ""

@@ -1,6 +1,6 @@
-"""The picture of a terminal in the README: its example with its mistake, checked: `python -m docs.making.terminal`.
+"""The README's picture of a terminal, a check of its example with the mistake: `python -m docs.making.terminal`.
 
-What is drawn is what the command printed, without the time that it took, which is another on every machine.
+It shows what the command printed, except the time, which differs from machine to machine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ COMMAND = "cemverify check mylayer:mine"
 RIGHT, WRONG = 'bkjr->bid", W_Q', 'bkjr->bid", W_K'
 _COLUMNS = 102
 _TIME = re.compile(r", [\d.]+ s\.$", re.MULTILINE)
-_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # which a reader's browser would ask a server for
+_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # a browser would request it from a server
 
-# The colours of the pages that `python -m reports page` makes, in the dark.
+# The dark colours of the pages of `python -m reports page`.
 _INK, _PAPER = (232, 236, 239), (20, 24, 28)
 _COLOURS = [(57, 66, 75), (240, 128, 111), (79, 181, 138), (221, 169, 74), (124, 185, 242), (221, 148, 189)]
 _COLOURS += [(79, 168, 221), _INK]
@@ -43,7 +43,7 @@ def example() -> str:
 
 
 def printed() -> str:
-    """What the check of the README's mistake prints on a terminal, colours and all."""
+    """What the check of the README's mistake prints on a terminal, with colours."""
     right = example()
     assert right.count(RIGHT) == 1
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ def printed() -> str:
 
 
 def drawn(output: str) -> str:
-    """A terminal after the command, as an SVG that asks no server for anything."""
+    """A terminal after the command, as an SVG that requests nothing from a server."""
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=_COLUMNS, file=nowhere, force_terminal=True)
         console.print(Text.assemble(("$ ", "bold"), COMMAND))
@@ -68,7 +68,7 @@ def drawn(output: str) -> str:
 
 
 def text_of(svg: str) -> str:
-    """The words of such a picture, a line of the terminal to a line."""
+    """The text of such a picture, one line for each line of the terminal."""
     lines: dict[str, list[str]] = {}
     for y, words in re.findall(r'<text class="terminal-r\d+"[^>]* y="([\d.]+)"[^>]*>([^<]*)</text>', svg):
         lines.setdefault(y, []).append(words)

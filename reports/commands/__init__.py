@@ -17,5 +17,5 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
 
 
 def beside(paths: Sequence[Path]) -> Path:
-    """The folder where a command writes if it is not told: the first path's."""
+    """The folder where a command writes by default: that of the first path."""
     return paths[0] if paths[0].is_dir() else paths[0].parent

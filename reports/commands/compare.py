@@ -1,4 +1,4 @@
-"""`python -m reports compare`: two results, or two folders of them, beside each other."""
+"""`python -m reports compare`: compares two results, or two folders of them."""
 
 from __future__ import annotations
 

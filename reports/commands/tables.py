@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the tables of the result files in the format that is asked for; returns the exit code."""
+    """Prints the tables of the result files in the chosen format; returns the exit code."""
     import sys
     from dataclasses import replace
 
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen_of(options: argparse.Namespace, sources: Sequence[ResultFile]) -> list[tuple[ResultFile, Sheet, str]]:
-    """The tables and columns that are asked for, each with the file it is of and a label."""
+    """The requested tables and columns, each table with its file and a label."""
     from cemverify.console.errors import UsageError, one_of
     from cemverify.processes.atomic_files import slug
     from reports.collect import tables_of

@@ -1,1 +1,1 @@
-"""Two sets of results beside each other: what got worse, what changed, and what cannot be compared."""
+"""Compares two sets of results: what got worse, what changed, and what cannot be compared."""

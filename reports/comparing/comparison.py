@@ -1,4 +1,4 @@
-"""Old results beside new ones: which belong together, and what became of each pair."""
+"""Compares old results with new ones: finds the pairs, and the findings of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = {
 class Pair:
     """An old result and the new one that it is compared with."""
 
-    name: str  # what they are results of
+    name: str  # the subject of both results
     old: ResultFile
     new: ResultFile
     findings: Sequence[Finding]  # regressions first
@@ -33,7 +33,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs, and what has no partner."""
+    """All pairs, and the results without a partner."""
 
     pairs: Sequence[Pair]
     missing: Sequence[Finding]  # regressions: old results without a new one
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is missing, what was found of each pair, and what is new."""
+        """The missing results, the findings of each pair, and the new results."""
         return [*self.missing, *(finding for pair in self.pairs for finding in pair.findings), *self.added]
 
     @property
@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def code(self) -> int:
-        """The exit code: 2 if something cannot be compared, 1 if something got worse, 0 otherwise."""
+        """The exit code: 2 if any pair cannot be compared, 1 if anything got worse, otherwise 0."""
         return 2 if self.reasons else int(any(finding.weight == "regression" for finding in self.findings))
 
     def describe(self) -> dict[str, Any]:
@@ -80,11 +80,10 @@ class Comparison:
 def compare(old: Sequence[ResultFile], new: Sequence[ResultFile]) -> Comparison:
     """Pairs results of the same kind and subject, and compares each pair.
 
-    A file is compared with a file whatever implementation each is of, so that two implementations can be held beside
-    each other.
+    If each side is one file, the two are compared even if they are of different implementations.
 
     Raises:
-        Incomparable: two results of one side have the same subject.
+        Incomparable: two results on one side have the same subject.
     """
     if len(old) == len(new) == 1 and old[0].content["kind"] == new[0].content["kind"]:
         return Comparison([_pair(old[0], new[0])], [], [])

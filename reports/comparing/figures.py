@@ -1,4 +1,4 @@
-"""Ratios beside each other, of errors, bits per byte and time, where their intervals exclude each other."""
+"""Compares ratios (of errors, of bits per byte, of time) and reports those whose intervals do not overlap."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from cemverify.results.statistics import Ratio, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
 
-# A ratio of time that differs by less than this is no news.
+# A smaller difference between ratios of time is not reported.
 _SPEED_MARGIN = 0.1
 
 
 def of_readings(old: Content, new: Content) -> Iterator[Finding]:
-    """Ratios of a study whose intervals exclude each other."""
+    """Ratios of a study whose intervals do not overlap."""
     ratios = in_both(_ratios(old), _ratios(new), lambda name, _: regression(name, "measured", "missing"))
     for figure, was, now in (yield from ratios):
         yield from _moved(figure, was, now)
@@ -31,7 +31,7 @@ def _ratios(content: Content) -> dict[str, Ratio]:
 
 
 def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
-    """Ratios of time, each measured side by side in one run; only between runs on one kind of machine."""
+    """Ratios of time, each measured side by side in one run; compared only between runs on one kind of machine."""
     then, now = old["made_by"]["device"], new["made_by"]["device"]
     for name in ("type", "name", "threads"):
         if then[name] != now[name]:
@@ -48,7 +48,7 @@ def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def _moved(figure: str, was: Ratio, now: Ratio, about: str = "", margin: float = 0.0) -> Iterator[Finding]:
-    """A finding where the intervals of two ratios exclude each other, and the means differ by more than a margin."""
+    """A finding if the intervals of two ratios do not overlap and their means differ by more than a margin."""
     if was.low is None or was.high is None or now.low is None or now.high is None:
         return
     change, worse = now.mean / was.mean, now.low > was.high

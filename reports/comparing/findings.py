@@ -1,4 +1,4 @@
-"""What a comparison finds."""
+"""The findings of a comparison."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Finding:
     """A difference between an old result and a new one."""
 
     weight: Weight  # whether it is worse, better, or neither
-    what: str  # figure or verdict
-    # before, after: what it was and is
+    what: str  # the figure or verdict that changed
+    # before, after: its old and its new value
     before: str
     after: str
-    sentence: str  # how it is known
+    sentence: str  # an explanation
 
     def __str__(self) -> str:
         change = f" {self.before} -> {self.after}" if self.before or self.after else ""
@@ -37,7 +37,7 @@ def _finding(weight: Weight, name: str, before: Any, after: Any, sentence: str =
     return Finding(weight, name, _text(before), _text(after), sentence)
 
 
-# Each takes what changed, what it was and is, and how that is known.
+# Each takes what changed, its old and new value, and an explanation.
 regression, improvement, note = (partial(_finding, weight) for weight in ("regression", "improvement", "note"))
 
 
@@ -49,7 +49,7 @@ def changed(worse: bool, name: str, before: Any, after: Any, sentence: str = "")
 def in_both(
     before: Mapping[str, Old], after: Mapping[str, New], missing: Callable[[str, Old], Finding | None]
 ) -> Generator[Finding, None, list[tuple[str, Old, New]]]:
-    """Yields what is to be said of whatever the new side lacks; returns what both have, with what it was and is."""
+    """Yields findings on what the new side lacks; returns what both have, with its old and its new value."""
     for name, was in before.items():
         if name not in after and (finding := missing(name, was)) is not None:
             yield finding

@@ -1,4 +1,4 @@
-"""Verdicts beside each other: properties, mutants, claims."""
+"""Compares verdicts: on properties, mutants, claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cemverify.catalogue.index import retired
 from cemverify.conformance.gate.baselines import FEWEST, FLOOR, GROWTH, MEDIAN_GROWTH
 from reports.comparing.findings import Content, Finding, changed, improvement, in_both, note, regression
 
-# The conditions that two checks share if their margins can be compared.
+# Two checks must share these conditions for their margins to be comparable.
 _CONDITIONS = ("dtype", "examples")
 
 
@@ -48,7 +48,7 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def of_powers(old: Content, new: Content) -> Iterator[Finding]:
-    """Mutants that survive where they were killed, and false alarms."""
+    """Mutants that were killed and now survive, and false alarms."""
     before, after = ({f"mutant {m['id']}": m["killed"] for m in content["mutants"]} for content in (old, new))
     words = {True: "killed", False: "survived"}
 
@@ -66,11 +66,11 @@ def of_powers(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def of_claims(old: Content, new: Content) -> Iterator[Finding]:
-    """Statements of the paper whose verdict is another: better or worse there is none."""
+    """Claims whose verdict changed: every change is a regression, because none is better or worse."""
     before, after = ({f"claim {c['id']}": c["verdict"] for c in content["claims"]} for content in (old, new))
 
     def missing(name: str, was: str) -> Finding:
-        if new["made_by"]["configuration"].get("claim") is None:  # the whole ledger, which has it no more
+        if new["made_by"]["configuration"].get("claim") is None:  # the whole ledger was judged, and no longer has it
             return note(name, was, "retired", f"`cemverify {name.replace('claim', 'claims')}` says where to read it")
         return regression(name, was, "missing", "it is not judged any more")
 
@@ -82,7 +82,7 @@ def of_claims(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
-    """What a changed verdict on one property means; `same`: for one implementation, as another may offer less."""
+    """The finding for a changed verdict on a property; `same`: whether both are of one implementation."""
     verdict, reason = now["verdict"], str(now.get("reason") or "").partition("\n")[0]
     if verdict == "not offered" and not same:
         return note(id_, was, verdict, reason)

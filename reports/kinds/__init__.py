@@ -1,4 +1,4 @@
-"""What each kind of result says: in one sentence, and in tables."""
+"""Each kind of result in one sentence, and in tables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Kind:
     """How results of one kind are read."""
 
     headline: Callable[[Content], str]  # the result in one sentence
-    # its tables; folded, they leave out rows that say the same as their neighbours
+    # its tables; if folded, neighbouring rows that say the same are merged
     sheets: Callable[[Content, bool], Sequence[Sheet]]
-    # how many of the tables stored in the file, the first ones, the sheets say again. Beside these, a stored table
-    # that has the title of a sheet is that sheet
+    # how many of the tables stored in the file, from the first on, the sheets replace. A stored table with the title
+    # of a sheet is also replaced by it
     replaced: int
-    # narrow ones for a paper, which are printed instead of all others or where they are asked for
+    # narrow tables for a paper, printed instead of all others or on request
     summaries: Callable[[Content], Sequence[Sheet]] | None = None
 
 
@@ -41,7 +41,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def places(columns: Sequence[str], asked: Sequence[str]) -> list[int]:
-    """Where the columns asked for stand: those of that name, or else those whose names begin so."""
+    """The indices of the requested columns: those with this name, or else those whose names begin with it."""
     found: list[int] = []
     for name in asked:
         exact = [i for i, column in enumerate(columns) if column.lower() == name.lower()]
@@ -50,21 +50,21 @@ def places(columns: Sequence[str], asked: Sequence[str]) -> list[int]:
 
 
 def headline(content: Content) -> str:
-    """A result in one sentence; of a kind that has none, its first table's title."""
+    """A result in one sentence; for an unknown kind, the title of its first table."""
     if content["kind"] in KINDS:
         return KINDS[content["kind"]].headline(content)
     return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
 
 
 def sheets_of(content: Content, fold: bool, narrow: bool = False) -> list[Sheet]:
-    """The tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
+    """The tables of a result: first those made from its numbers, then those that exist only as stored in the file.
 
     Args:
-        narrow: whether those are among them that say again what others say, in fewer columns.
-        fold: whether rows that say the same are one row.
+        narrow: whether to include narrow tables, which repeat others in fewer columns.
+        fold: whether to merge rows that say the same.
 
     Raises:
-        KeyError, TypeError, IndexError: the result lacks what its kind has.
+        KeyError, TypeError, IndexError: the result lacks something that its kind has.
     """
     stored, kind = tables_of(content), KINDS.get(content["kind"])
     sheets: list[Sheet] = []

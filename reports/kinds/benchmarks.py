@@ -10,12 +10,12 @@ from synthetic.figures.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """The names of the benchmarks that the result holds, and how many they are."""
+    """The names and the number of the benchmarks in the result."""
     return f"{len(content['benchmarks'])} benchmarks: {', '.join(content['benchmarks'])}"
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
-    """Attention with every digit; the tables of the other benchmarks are in the file."""
+    """Attention with every digit; the other benchmarks have their tables in the file."""
     attention = content["benchmarks"].get("attention")
     if not attention:
         return []

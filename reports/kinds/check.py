@@ -33,11 +33,11 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def tallies(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """How each family fares, in the order of the file; those of which nothing was asked come last.
+    """The results of each family, in the order of the file; families without a tested property come last.
 
-    Of each its `entries`, which were asked or are not offered; how many are `unasked`, as the run ended before; how
-    many were `run`, hold, are `violated` or `undecided`; and the `verdict`: the worst of its properties, of which all
-    must have been asked.
+    For each: its `entries`, which were tested or are not offered; how many are `unasked`, because the run ended
+    early; how many were `run`, hold, are `violated` or `undecided`; and the `verdict`, the worst of its properties,
+    all of which must have been tested.
     """
     judged, missing = families(content), Counter(map(family, content.get("unasked", ())))
     return {name: _tally(judged.get(name, ()), missing[name]) for name in dict.fromkeys([*judged, *missing])}
@@ -53,7 +53,7 @@ def _tally(entries: Sequence[Mapping[str, Any]], unasked: int) -> dict[str, Any]
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How many of the properties that were run hold, and what became of the others."""
+    """How many of the properties that were run hold, and the verdicts of the others."""
     counts = content["counts"]
     sentence = f"{content['implementation']}: {counts['holds']} of {counts['run']} properties that were run hold"
     parts = [
@@ -71,7 +71,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
-    """One row for each property; folded, one for all of a family that hold, and one for all that are not offered."""
+    """One row for each property; if folded, one for all of a family that hold, and one for all not offered."""
     rows: list[Sequence[Entry]] = []
     for name, entries in families(content).items():
         alone = [entry for entry in entries if not fold or entry["verdict"] not in ("holds", "not offered")]

@@ -7,7 +7,7 @@ from typing import Any
 
 from synthetic.figures.sheets import Column, Group, Sheet
 
-# Of the kinds of statement, in tables and pictures.
+# Names of the kinds of statement, for tables and pictures.
 NAMES = {
     "paper": "the paper's statements",
     "slip": "slips of the pen",
@@ -17,14 +17,14 @@ NAMES = {
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How the paper's own statements fare."""
+    """The verdicts on the paper's own statements, in a sentence."""
     verdicts = content["counts"].get("paper", {})
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     return f"of {sum(verdicts.values())} statements of the paper: {counts}" if verdicts else "no statement was judged"
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
-    """How many have which verdict; not folded, every claim."""
+    """The number of claims with each verdict; unless folded, every claim."""
     verdicts = list(dict.fromkeys(v for counts in content["counts"].values() for v in counts))
     columns = (Column("statements"), *(Column(verdict) for verdict in verdicts))
     rows = [

@@ -9,7 +9,7 @@ from synthetic.figures.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How many faults are caught, and how often a right answer is called wrong."""
+    """How many faults are caught, and how often a correct implementation is called wrong."""
     sentence = f"{content['killed']} of {content['total']} deliberate faults are caught with every seed"
     if content["false_alarm_runs"]:
         sentence += f"; {content['false_alarms']} false alarms in {content['false_alarm_runs']:,} runs"
@@ -17,7 +17,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
-    """The families with their weakest mutant; not folded, every mutant."""
+    """The families with their weakest mutant; unless folded, every mutant."""
     mutants: dict[str, list[Mapping[str, Any]]] = {}
     for mutant in content["mutants"]:
         mutants.setdefault(mutant["family"], []).append(mutant)

@@ -20,14 +20,14 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def summaries(content: Mapping[str, Any]) -> list[Sheet]:
-    """Of a recursion study its narrow tables, or the ratios where an older file has no more."""
+    """The narrow tables of a recursion study, or its ratios if an older file has nothing else."""
     if not content["study"].startswith("recursion"):
         return []
     return recursion.summaries(content) if "rows" in content else [replace(sheets(content, True)[0], name="summary")]
 
 
 def verdicts(content: Mapping[str, Any]) -> list[str]:
-    """The verdict on each ratio; a dash where a file of an older version has none."""
+    """The verdict on each ratio; a dash if an older file has none."""
     replicates = content["replicates"]  # "6 functions each", "1 seed"
     n, noun = int(replicates.split()[0]), "functions" if "function" in replicates else "seeds"
     return [shown_verdict(r.get("verdict") or NOTHING, n, noun) for r in content["ratios"]]

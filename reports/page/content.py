@@ -1,4 +1,4 @@
-"""What the page says: an answer, one section for each question, the matrix, the tables, what made them."""
+"""The content of the page: an answer, one section for each question, the matrix, the tables, the provenance."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from reports.pictures import pictures_of
 from synthetic.figures.drawing import Picture, inline
 from synthetic.figures.sheets import printed
 
-# Characters. A page is under 3 MB.
+# Characters, to keep a page under 3 MB.
 TABLES_BUDGET = 1_100_000
 PICTURES_BUDGET = 900_000
 MATRIX_BUDGET = 600_000
 MOST_VIOLATIONS = 24
 MOST_PICTURED = 12
 
-# In the order of the page: the kind of results, and the question; one that nothing answers has no heading.
+# In the order of the page: the kind of result, and its question; a question without a result is left out.
 _QUESTIONS = (
     ("check", "holds", "How many properties hold?"),
     ("power", "strength", "How much is this pass worth?"),
@@ -40,15 +40,15 @@ _QUESTIONS = (
     ("claims", "paper", "Is the paper right?"),
     ("benchmarks", "speed", "How fast is it?"),
 )
-# The class of a cell, and of a square in it.
+# The CSS class of a cell, and of a square in it.
 LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
 
 
-Violation = Mapping[str, Any]  # a violated property as its file has it, with its smallest case and a command
+Violation = Mapping[str, Any]  # a violated property as in its file, with its smallest case and a command
 
 
 def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
-    """The page of some results: everything that the template needs, which cuts what is long and escapes all."""
+    """The page of some results: all that the template needs, which shortens long texts and escapes everything."""
     checks = [source for source in sources if source.content["kind"] == "check"]
     for source in checks:
         with complete(source):
@@ -68,7 +68,7 @@ def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
         "matrix_families": list(dict.fromkeys(name for _, families in rows for name in families)),
         "matrix": rows,
         "squares": 22 * properties <= MATRIX_BUDGET,
-        "tables": tables,  # each with what made it
+        "tables": tables,  # each with its provenance
         "left_out": left_out,
         "listings": list(listings(checks)),
         "sources": sources,
@@ -110,7 +110,7 @@ def _sections(sources: Sequence[ResultFile]) -> Iterator[dict[str, Any]]:
     spent = 0
     for kind, anchor, title in _QUESTIONS:
         chosen = [source for source in sources if source.content["kind"] == kind]
-        # what is violated comes first
+        # violations come first
         chosen.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
         if not chosen:
             continue
@@ -134,7 +134,7 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
             continue
         with complete(source):
             facts = list(facts_of(entry["counterexample"])) if entry.get("counterexample") else []
-            # asks the property again and saves the smallest case with its own script
+            # tests the property again and saves the smallest case with its own script
             words = ["cemverify", "check", implementation, "--properties", entry["id"]]
             words += ["--properties-from", entry["stated_in"]] if "stated_in" in entry else []
             yield {
@@ -150,7 +150,7 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
 
 
 def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[dict[str, Any]]:
-    """The violations of a result by their cause, as its diagnosis has it; the rest by the part that is wrong."""
+    """The violations of a result, grouped by the causes in its diagnosis; the rest by the part that is wrong."""
     left = {violation["id"]: violation for violation in violations}
     with complete(source):
         diagnosis = source.content.get("diagnosis") or {"causes": [], "unexplained": []}
@@ -175,7 +175,7 @@ _NO_CAUSE: Mapping[str, Any] = {"because": "", "place": "", "edit": ()}
 def _tables(sources: Sequence[ResultFile]) -> tuple[list[tuple[Table, str]], list[str]]:
     """Every table; those that would make the page too large are folded, or left out and named."""
     tables, left_out, spent = [], [], 0
-    # counterexamples are told above, beside what they violate
+    # counterexamples are shown above, with the properties that they violate
     for source in sorted(sources, key=lambda source: source.content["kind"] == "counterexample"):
         for fold in (False, True):
             made = [(printed(sheet), source.origin) for sheet in tables_of(source, fold)]
@@ -201,7 +201,7 @@ def _size(table: Table) -> int:
 
 
 def render(page: Mapping[str, Any]) -> str:
-    """The page in one file: its style, its script and its pictures are inside, and it asks nobody for anything."""
+    """The page in one file: style, script and pictures are inside, and it loads nothing from elsewhere."""
     environment = Environment(
         loader=PackageLoader("reports.page", "."),
         autoescape=True,
@@ -229,5 +229,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _flush_right(table: Table) -> list[bool]:
-    """Which columns hold figures."""
+    """Which columns hold numbers."""
     return [is_numeric([_cell(row[i]) for row in table.rows]) for i in range(len(table.columns))]

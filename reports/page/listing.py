@@ -1,4 +1,4 @@
-"""An implementation's own code as the page shows it: each line with a mark, and with what reached it."""
+"""An implementation's own code for the page: each line with a mark, and with the properties that reached it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from cemverify.console.escaping import one_line
 from reports.collect import ResultFile, complete
 
-BUDGET = 400_000  # characters of all listings together; a page is under 3 MB
+BUDGET = 400_000  # characters of all listings together, to keep a page under 3 MB
 _WIDEST = 200
-_FEW = 3  # ids that are listed, where more are counted by family
+_FEW = 3  # the most ids that are listed; more are counted by family
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class Line:
 
     number: int
     text: str
-    # "h" if it was reached, "i" if a branch from it was never taken, "v" if it never was, "n" if it is no statement
-    # or runs at the import
+    # "h" reached, "i" reached but a branch from it was never taken, "v" never reached, "n" not a statement, or run at
+    # import
     mark: str
-    by: str  # what reached it, in words, or what did not happen there
+    by: str  # in words, what reached it, or what did not happen there
 
 
 @dataclass(frozen=True)
 class Listing:
     """A file of the code."""
 
-    title: str  # of which implementation, and how much of it was reached
+    title: str  # the file, its implementation, and how much was reached
     lines: Sequence[Line]
-    missed: bool  # whether something never was
+    missed: bool  # whether a line or a branch was never reached
 
 
 def listings(sources: Sequence[ResultFile]) -> Iterator[Listing]:
@@ -71,7 +71,7 @@ def _listing(name: str, file: Mapping[str, Any], ids: Sequence[str]) -> Listing:
 
 
 def _reached_by(by: Sequence[str], all_: int) -> str:
-    """By which properties a line was reached."""
+    """The properties that reached a line, in words."""
     if len(by) == all_ > 1:
         return f"by all {all_} properties"
     if len(by) <= _FEW:
