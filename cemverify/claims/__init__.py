@@ -1,8 +1,8 @@
-"""The claims ledger: what the paper states, and what is true of it.
+"""The claims ledger: what the paper states, and how much of it is true.
 
-One file for each part of the paper. A claim is a statement with its attribution; the statement is one predicate, to
-which arguments for and against are put (`arguments`). No verdict is written down: `base` computes it from what came
-out.
+There is one file for each part of the paper. A claim is a statement with its attribution. The statement is a
+predicate, and arguments for and against it evaluate that predicate on cases (`arguments`). No verdict is written
+down: `base` computes it from what the arguments find.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARTS = (
     roundoff,
 )
 
-# where a clone of the repository has what its studies measured; a wheel has none
+# where a clone of the repository has the measurements of its studies; a wheel has none
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
 
 
@@ -55,17 +55,17 @@ def ledger(results: Path | None = PUBLISHED) -> tuple[Claim, ...]:
     """Every claim.
 
     Args:
-        results: the folder of what the studies measured, from which the verdicts on training are computed.
+        results: the folder with the measurements of the studies, from which the verdicts on training are computed.
     """
     return (*mathematics(), *training.claims(readings.collect(results)))
 
 
 def find_claim(id_: str, results: Path | None = PUBLISHED) -> Claim:
-    """The claim of that id.
+    """The claim with this id.
 
     Raises:
-        ValueError: there is none; the message lists those that begin alike, or all, or says where a retired one is
-            to be read.
+        ValueError: there is none; the message lists ids that begin alike, or all ids, or says where to read a retired
+            one.
     """
     by_id = {claim.id: claim for claim in ledger(results)}
     if id_ in RETIRED:

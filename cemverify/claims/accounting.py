@@ -1,4 +1,4 @@
-"""Claims about operations, memory and parameters, and figures that do not fit (docs/mathematics.md §14, §15, §17)."""
+"""Claims about operations, memory and parameters, and inconsistent figures (docs/mathematics.md §14, §15, §17)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cemverify.claims.exact import simplified
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
-# keys that a causal token attends to, in the mean over a full context
+# keys that a causal token attends to, averaged over a full context
 _MEAN_KEYS = Fraction(CONTEXT + 1, 2)
 _KINDS: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
 
@@ -260,7 +260,7 @@ def _figure_claims() -> Iterator[Claim]:
 
 
 def _at_every_size(judge: Callable[..., tuple[str, bool]]) -> Callable[..., Working]:
-    """A statement about all sizes, of what it says at one: a line, and whether it is true there."""
+    """The predicate for a statement about all sizes; `judge` gives a line and the truth at one size."""
 
     def over(_: Any, **how: Any) -> Working:
         lines, truths = zip(*(judge(name, size, **how) for name, size in SIZES.items()), strict=True)
@@ -270,7 +270,7 @@ def _at_every_size(judge: Callable[..., tuple[str, bool]]) -> Callable[..., Work
 
 
 def _built(build: Callable[[torch.Generator], _Module]) -> _Module:
-    """A module with its shapes but no numbers."""
+    """A module with shapes but without numbers."""
     with torch.device("meta"):
         return build(torch.Generator("cpu"))
 
@@ -289,7 +289,7 @@ def _value_path(_: Any, *, factor: int) -> Working:
     shared, own = _vector("d"), [_vector("d_1"), _vector("d_2")]
 
     def low_rank_and_weights(diagonals: Sequence[sympy.Matrix]) -> tuple[sympy.Matrix, list[list[sympy.Expr]]]:
-        """-grad eps less the part of W_Q^T W_K, and the weights a_kj."""
+        """-grad eps minus the part from W_Q^T W_K, and the weights a_kj."""
         rest, weights = sympy.zeros(2, 1), []
         for Q, K, d in zip(W_Q, W_K, diagonals, strict=True):
             powers = [sympy.exp(x.dot((Q.T * K + sympy.diag(*d)) * h_j) / tau) for h_j in h]
@@ -334,17 +334,17 @@ def _llama_flops(D: int, n: Fraction) -> Fraction:
 def _attention_products(
     D: int, K: int, n: Fraction, T: int, diagonal: DiagonalKind, *, values: bool = True
 ) -> Fraction:
-    """The matrix products of CEM attention; at T = 0 what lies outside the recursion.
+    """The matrix products of CEM attention; at T = 0 those outside the recursion.
 
     Args:
-        values: whether the diagonal is in the values too, as the gradient asks, or in the scores only, as printed.
+        values: whether the diagonal is in the values too, as in the gradient, or only in the scores, as printed.
     """
     passes = {"none": 0, "shared": 1, "per-head": K}[diagonal] * (2 if values else 1)
     return 2 * D * D + T * (4 * D * D + 4 * n * D + passes * 2 * n * D)
 
 
 def _mlp_flops(D: int, M: int, T: int) -> int:
-    """A CEM MLP; at T = 0 what lies outside the recursion."""
+    """A CEM MLP; at T = 0 what is outside the recursion."""
     return (2 + 4 * T) * D * M
 
 
@@ -442,12 +442,12 @@ def _parts(config: BlockConfig) -> tuple[int, int]:
 
 
 def _tied_only(s: Size) -> BlockConfig:
-    """CEM without diagonal, preconditioners and learned positions."""
+    """CEM with no diagonal, preconditioners or learned positions."""
     return BlockConfig(AttentionConfig(s.dim, s.heads), MLPConfig(s.dim, s.hidden))
 
 
 def _tied_and_full(name: str, part: int, share: Fraction, most: Fraction) -> tuple[str, bool]:
-    """How much of one part of Llama's block a tied layer has, and full CEM, which has a little more."""
+    """The share of the parameters of one part of Llama's block: of a tied layer, and of full CEM, a little more."""
     theirs, tied, full = (
         _parts(block)[part] for block in (llama(name).block, _tied_only(SIZES[name]), full_cem(name).block)
     )
@@ -481,7 +481,7 @@ def _overhead(of: str, *, at_most: Fraction) -> Working:
 
 
 def _added(of: str, name: str, s: Size, *, at_most: Fraction) -> tuple[str, bool]:
-    """What preconditioners add to the model or to its attention: full CEM less the same without them."""
+    """What preconditioners add to the model or to its attention: full CEM minus the same without them."""
     config = full_cem(name).block
     attention, mlp = config.attention, config.mlp
     assert isinstance(attention, AttentionConfig)

@@ -142,7 +142,7 @@ def _mean(vectors: Sequence[Vector]) -> list[Fraction]:
 
 
 class _Normed(NamedTuple):
-    """One token in memory: a step of size eta along P beta, the energy asked at N(x) = gain x / r."""
+    """One token in memory: a step of size eta along P beta, with the energy evaluated at N(x) = gain x / r."""
 
     beta: Vector
     x: Vector
@@ -258,7 +258,7 @@ def _norm_follows() -> Working:
 
 
 class _Block(NamedTuple):
-    """Two tokens in the plane, one head of one feature, a gain per channel; and how the recursion is begun."""
+    """Two tokens in the plane, one head of one feature, a gain per channel; and how the recursion starts."""
 
     W_Q: Vector
     W_K: Vector

@@ -114,7 +114,7 @@ def _is_minus_the_gradient(_: Any, *, output: str) -> Working:
 
 
 class _Heads(NamedTuple):
-    """Heads of one feature each: W_Q and W_K have a row per head; the memory is h and a token of zeros."""
+    """Heads with one feature each: W_Q and W_K have a row per head; the memory is h and a token of zeros."""
 
     W_Q: Sequence[Vector]
     W_K: Sequence[Vector]
@@ -267,7 +267,7 @@ def _distance_from_the_tangent() -> Working:
     z = [(t - s) / tau for s, t in zip(at_x, at_y, strict=True)]
     mean = sum(p * q for p, q in zip(a, z, strict=True))
     spread = sum(p * sympy.exp(q - mean) for p, q in zip(a, z, strict=True))
-    # eps(y) - eps(x) - g.(y - x) = -tau log(spread), divided by -tau and without the logarithms
+    # eps(y) - eps(x) - g.(y - x) = -tau log(spread), divided by -tau and exponentiated
     ratio = sum(sympy.exp(t / tau) for t in at_y) / total * sympy.exp(-mean)
     difference, same = simplified(ratio - spread)
     excess, one = simplified(sum(p * (1 + q - mean) for p, q in zip(a, z, strict=True)) - 1)
@@ -283,7 +283,7 @@ def _distance_from_the_tangent() -> Working:
 class _Step(NamedTuple):
     """A step of size eta with P = diag(P), tau = 1, two tokens with these beta.
 
-    Where keys move, D = 1 in effect: the key of the one token is beta x, and eps = -beta x^2 in the first coordinate.
+    If keys move, D = 1 in effect: the key of the one token is beta x, and eps = -beta x^2 in the first coordinate.
     """
 
     betas: tuple[Vector, Vector]
@@ -328,7 +328,7 @@ def _descends(case: _Step, *, direction: int) -> Working:
 
 
 def _is_on_the_side_of_the_chord(case: tuple[Vector, Vector], *, side: int) -> Working:
-    """side 1: the middle is not above the chord, as convex functions have it; -1: not below."""
+    """side 1: the midpoint is not above the chord, as for convex functions; -1: not below."""
     patterns, ends = case
     with mpmath.workdps(DIGITS):
         middle = mpmath.mpf(ends[0] + ends[1]) / 2
@@ -357,14 +357,14 @@ def _has_the_stated_gradient(case: tuple[Vector, int], *, prefactor: str) -> Wor
 
 
 class _Landscape(NamedTuple):
-    """The energy of two tokens in one dimension, and whether it is that of RMSNorm(x)."""
+    """The energy of two tokens in one dimension, and whether it is evaluated at RMSNorm(x)."""
 
     betas: Vector
     normed: bool
 
 
 def _is_bounded_below(case: _Landscape, *, confined: bool) -> Working:
-    """Far out, the energy of integer betas falls by at least 1 for each unit in one direction, or not at all."""
+    """Far out, the energy for integer betas falls by at least 1 per unit in one direction, or not at all."""
 
     def at(t: int) -> Any:
         u = t // abs(t) if case.normed else t  # RMSNorm of one number is its sign

@@ -1,4 +1,4 @@
-"""A claim, where it is made, and the verdict that the arguments amount to."""
+"""A claim, where it is made, and the verdict that follows from its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARXIV = "arXiv 2605.07588v1"
 
 
 class ClaimVerdict(StrEnum):
-    """What the arguments for and against a claim come to."""
+    """The result of the arguments for and against a claim."""
 
     HOLDS = "holds"
     CONDITIONAL = "holds under condition"
@@ -37,56 +37,56 @@ class Attribution:
 
     version: str  # of the paper, or "" for a statement of ours
     section: str  # equation, section, appendix or table there
-    quote: str = ""  # what stands there, verbatim; "" if it is known by a report only
-    # the whole sentence, some words of it, a formula transcribed, or a report of what it says
+    quote: str = ""  # the text there, verbatim; "" if it is known only from a report
+    # the whole sentence, some of its words, a transcribed formula, or a report of its content
     wording: Wording = "report"
-    # "paper", what the paper states; "slip", where it contradicts itself or its source and means well; "ours", a
-    # lemma that it does not state; "training", what its experiments report
+    # "paper", a statement of the paper; "slip", an obvious slip, where it contradicts itself or its source; "ours", a
+    # lemma that it does not state; "training", a report of its experiments
     kind: Kind = "paper"
 
     @property
     def where(self) -> str:
-        """Where the quote stands, in one line."""
+        """Where the quote is, in one line."""
         return ", ".join(filter(None, (self.version, self.section))) or "ours"
 
 
 def draft(section: str, quote: str = "", wording: Wording | None = None) -> Attribution:
-    """An attribution to the anonymous draft; a quote is some words of a sentence unless said otherwise."""
+    """An attribution to the anonymous draft; by default a quote consists of some words of a sentence."""
     return Attribution(DRAFT, section, quote, wording or ("words" if quote else "report"))
 
 
 def slip(section: str, quote: str = "", wording: Wording | None = None) -> Attribution:
-    """As `draft`, where it contradicts itself or its source and plainly means well."""
+    """As `draft`, for an obvious slip, where it contradicts itself or its source."""
     return replace(draft(section, quote, wording), kind="slip")
 
 
 def arxiv(section: str, quote: str = "") -> Attribution:
-    """An attribution to the version on arXiv, of which the abstract is at hand and a report of the rest."""
+    """An attribution to the arXiv version, of which we have the abstract, and a report of the rest."""
     return Attribution(ARXIV, section, quote, "sentence" if quote else "report")
 
 
 def ours(on: str = "") -> Attribution:
-    """Said here and not in the paper; `on` names what it is about."""
+    """An attribution to ourselves: the paper does not say it; `on` names the subject."""
     return Attribution("", f"on {on}" if on else "", kind="ours")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement, where it is made, and what speaks for and against it."""
+    """One statement, where it is made, and the arguments for and against it."""
 
-    id: str  # section of docs/mathematics.md and a few words, as "4-any-step"
+    id: str  # section of docs/mathematics.md and a few words, such as "4-any-step"
     source: Attribution  # where it is made, and by whom
     statement: str  # in our own words
     formula: str  # the same as a formula
     finding: str  # what is true, and why
-    advice: str  # what follows for an implementation
+    advice: str  # the consequence for an implementation
     holds_for: Predicate | None = field(default=None, repr=False)  # the statement as a predicate of a case
-    arguments: Sequence[Argument] = ()  # what is put to it
-    condition: str = ""  # under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it
+    arguments: Sequence[Argument] = ()  # those that test it
+    condition: str = ""  # under which it holds; "" if it needs none. `within` says whether a case meets it
     within: Condition | None = field(default=None, repr=False)
     study: str = ""  # the command that measures a claim about training
-    # what rests on a lemma of ours, without which it would not be here: "finding 4" of docs/explanation/findings.md,
-    # the id of a property, or the dotted name of code
+    # why a lemma of ours is here, that is, what rests on it: "finding 4" of docs/explanation/findings.md, the id of a
+    # property, or the dotted name of code
     rests: Sequence[str] = ()
 
     @property
@@ -97,7 +97,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim with its arguments gathered."""
+    """A claim with the findings of its arguments."""
 
     claim: Claim
     findings: Sequence[Finding]
@@ -114,7 +114,7 @@ class JudgedClaim:
 
     @property
     def at(self) -> dict[str, ClaimVerdict]:
-        """Of a claim about training, the verdict at each scale at which it was measured."""
+        """For a claim about training: the verdict at each scale at which it was measured."""
         scales = dict.fromkeys(f.scale for f in self.findings if f.scale)
         return {scale: _training_verdict([f for f in self.findings if f.scale == scale]) for scale in scales}
 
@@ -146,7 +146,7 @@ class JudgedClaim:
 
 
 def judge_claim(claim: Claim) -> JudgedClaim:
-    """Gathers a claim's arguments."""
+    """Evaluates a claim's arguments."""
     statement = Statement(claim.holds_for or _nothing, claim.within)
     return JudgedClaim(claim, [argument.gather(statement) for argument in claim.arguments])
 
@@ -156,8 +156,8 @@ def _nothing(_: Any) -> Any:
 
 
 def _verdict(findings: Sequence[Finding]) -> ClaimVerdict:
-    """A case within the condition that makes the statement false refutes it, whatever speaks for it."""
-    if all(f.side == "finding" for f in findings):  # nothing was put to the statement
+    """A false case within the condition refutes the statement, whatever supports it."""
+    if all(f.side == "finding" for f in findings):  # no case was tested
         return ClaimVerdict.UNTELLABLE
     against = [f for f in findings if f.side == "against"]
     if any(f.within for f in against):
@@ -170,7 +170,7 @@ def _verdict(findings: Sequence[Finding]) -> ClaimVerdict:
 
 
 def _training_verdict(findings: Sequence[Finding]) -> ClaimVerdict:
-    """One comparison on the other side is enough to disagree; to agree takes them all."""
+    """One contrary comparison is enough to disagree; to agree, all must."""
     sides = {f.side for f in findings}
     if "against" in sides:
         return ClaimVerdict.DISAGREES

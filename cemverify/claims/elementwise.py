@@ -71,7 +71,7 @@ def _energy(unit: _Unit, V: _Matrix, gate: _Numbers, x: _Numbers) -> Number:
 
 
 def _taken(step: _Step, *, least: Number = 1, slack: Any = 0) -> Working:
-    """The step taken: the energy must fall by `least` of eta g.Pg."""
+    """Takes the step: the energy must fall by `least` times eta g.Pg."""
     unit = _UNITS[step.unit]
     hidden = [g * unit.sigma(_inner(row, step.x)) for g, row in zip(step.gate, step.V, strict=True)]
     downhill = [_inner(column, hidden) for column in zip(*step.V, strict=True)]  # minus the gradient
@@ -147,7 +147,7 @@ def _is_the_chain_rule(_: Any, *, activated: str) -> Working:
 
 
 def _shares(least: int, most: int) -> st.SearchStrategy[tuple[str, int, int, int, Fraction]]:
-    """An activation, V = 1, W h, x, P, and a step of some tenths of the safe one."""
+    """An activation, V = 1, W h, x, P, and a step of some tenths of the safe step."""
     return st.tuples(
         *(st.sampled_from(("identity", "silu")), _SMALL.filter(bool), _SMALL, GAIN),
         st.integers(least, most).map(lambda n: Fraction(n, 10)),
@@ -312,13 +312,13 @@ def _signs_moved() -> Iterator[Claim]:
 
 
 def _flipped(V: _Matrix, gate: _Numbers) -> tuple[_Matrix, _Numbers]:
-    """The V and gate of App. B: the gates' signs moved into the rows of V."""
+    """V and the gate of App. B: the signs of the gates are moved into the rows of V."""
     signs = [(g > 0) - (g < 0) for g in gate]
     return [[s * v for v in row] for s, row in zip(signs, V, strict=True)], [abs(g) for g in gate]
 
 
 def _bends(case: tuple[int, int, int, int], *, side: int) -> Working:
-    """side 1: the middle is not above the chord, as convex functions have it; -1: not below."""
+    """side 1: the midpoint is not above the chord, as for convex functions; -1: not below."""
     V, gate, *ends = case
     flipped = _flipped([[V]], [gate])
     low, high, middle = (

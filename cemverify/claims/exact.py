@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 Rational = Fraction | int
 Vector = Sequence[Rational]
-Number = Any  # a Fraction, an int, an mpmath or a sympy number, where a formula is exact for each
+Number = Any  # a Fraction, int, mpmath or sympy number; formulas are exact for each
 
-# what searches draw: an entry of either sign, two of them, a positive entry
+# drawn by searches: an entry of either sign, two of them, a positive entry
 ENTRY = st.integers(-4, 4)
 PAIR = st.tuples(ENTRY, ENTRY)
 GAIN = st.integers(1, 4)
-# a search in floating point counts a violation only from here on
+# a search in floating point counts only violations larger than this
 BEYOND_ROUNDOFF = 1e-9
-# mpmath's working precision, where a working needs no more
+# mpmath's working precision, unless a working needs more
 DIGITS = 30
 
 
 def energy(scores: Sequence[Any], tau: Any = 1) -> Any:
-    """-tau log sum_j exp(score_j / tau), one head's energy, at mpmath's working precision."""
+    """-tau log sum_j exp(score_j / tau), the energy of one head, at mpmath's working precision."""
     return -tau * mpmath.log(mpmath.fsum(mpmath.exp(s / mpmath.mpf(tau)) for s in scores))
 
 
@@ -45,16 +45,16 @@ def show(value: Any, digits: int = 6) -> str:
 
 
 def simplified(*expressions: Any) -> tuple[str, bool]:
-    """Symbolic expressions simplified, as text, and whether they all vanish; in numbers where they plainly do not."""
+    """Simplified symbolic expressions as text, and whether they all vanish; if clearly not, numbers instead."""
     numbers = [_somewhere(e) for e in expressions]
     if any(number is not None and abs(number) > BEYOND_ROUNDOFF for number in numbers):
-        return f"not zero, somewhere {', '.join(map(str, numbers))}", False  # what differs may never get simple
+        return f"not zero, somewhere {', '.join(map(str, numbers))}", False  # it may never simplify
     simple = [sympy.simplify(sympy.expand(e)) for e in expressions]
     return ", ".join(map(str, simple)), all(e == 0 for e in simple)
 
 
 def _somewhere(expression: Any) -> Any:
-    """Its value where every letter is a number of its own; None if that is no number."""
+    """Its value with a different number for every letter; None if that is not a number."""
     letters = sorted(sympy.sympify(expression).free_symbols, key=str)
     value = sympy.N(expression.subs({v: sympy.Rational(n, 3) for n, v in enumerate(letters, 1)}), 6)
     return value if value.is_number and value.is_finite else None

@@ -1,4 +1,4 @@
-"""The claims ledger for its readers: a table, one claim in full, a page, a result file."""
+"""The claims ledger for readers: a table, one claim in full, a page, a result file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import fitted, folded
 
 _SHORT = ("claim", "kind", "verdict", "statement")
-_WIDE = 140  # columns where no terminal has a width
+_WIDE = 140  # columns if there is no terminal
 _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
 OPENING = "What the paper states and whether it is true, for those who implement CEM and for readers of the paper."
 _PREFACE = f"""\
@@ -45,7 +45,7 @@ def _paper(*verdicts: ClaimVerdict) -> Chosen:
     return lambda j: j.claim.kind == "paper" and j.verdict in verdicts
 
 
-# headings of the page, what they mean, and which claims stand below them
+# headings of the page, their meaning, and which claims are below them
 SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     (
         "Errors of the draft",
@@ -82,7 +82,7 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
 
 
 def counts(judged: Sequence[JudgedClaim]) -> dict[str, dict[str, int]]:
-    """How many claims of each kind have which verdict."""
+    """The number of claims of each kind with each verdict."""
     tally = Counter((j.claim.kind, j.verdict) for j in judged)
     return {
         kind: {str(verdict): tally[kind, verdict] for verdict in ClaimVerdict if tally[kind, verdict]}
@@ -133,7 +133,7 @@ def summary(judged: Sequence[JudgedClaim]) -> str:
 
 
 def in_full(judged: JudgedClaim) -> str:
-    """One claim with what was found and its arguments worked through."""
+    """One claim with its finding, and its arguments with their workings."""
     claim = judged.claim
     parts = [f"{claim.id}: {judged.conclusion}", _labelled("statement", claim.statement)]
     parts.append(_labelled("formula", claim.formula))
@@ -178,13 +178,13 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
 
 
 def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
-    """The claims as a result file keeps them."""
+    """The claims for a result file."""
     payload = {"counts": counts(judged), "claims": [j.describe() for j in judged]}
     return result("claims", maker, [claims_table(judged)], payload)
 
 
 def as_section(judged: JudgedClaim) -> str:
-    """A claim's part of the page: the first example against it worked out, and the kinds of all arguments."""
+    """A claim's part of the page: the working of the first example against it, and the kinds of all arguments."""
     claim, findings = judged.claim, judged.findings
     where = claim.source.where.replace(DRAFT, "draft").replace(ARXIV, "v1")
     parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]

@@ -152,7 +152,7 @@ def _penalises(case: tuple[int, Fraction], *, sign: int) -> Working:
 
 
 def _bias_costs(names: Sequence[str], *, at_most: Fraction) -> Working:
-    """Each token attends to all of a full context; RoPE takes 3 operations for each entry of queries and keys."""
+    """Each token attends to a full context; RoPE takes 3 operations per entry of queries and keys."""
     lines, fits = [], True
     for name in names:
         size = SIZES[name]
@@ -196,7 +196,7 @@ def _rotary_gradient(_: Any, *, back: bool) -> Working:
     W_Q = sympy.Matrix(2, 2, sympy.symbols("q1:3(1:3)", real=True))
     W_K = sympy.Matrix(2, 2, sympy.symbols("k1:3(1:3)", real=True))
     x, h = _plane("x"), {j: _plane(f"h{j}") for j in (1, 2)}
-    keys = {j: _turn(j * angle) * W_K * h[j] for j in h}  # all that is kept: it knows of no query
+    keys = {j: _turn(j * angle) * W_K * h[j] for j in h}  # all that is stored; it does not depend on the query
     lines, zero = [], []
     for i in (1, 2):
         query = _turn(i * angle) * W_Q * x
@@ -216,7 +216,7 @@ def _rotary_gradient(_: Any, *, back: bool) -> Working:
 
 
 def _cached(heads: int, tokens: int, half: int, *, rotary: Rotary | None = None) -> int:
-    """How many numbers the reference keeps of one row; head dimension 2 * half."""
+    """How many numbers the reference stores for one row; head dimension 2 * half."""
     weights = torch.empty(heads, 2 * half, heads * 2 * half, device="meta")
     energy = Interaction(weights, weights, temperature=1.0, rotary=rotary)
     memory = energy.remember(torch.empty(1, tokens, heads * 2 * half, device="meta"))

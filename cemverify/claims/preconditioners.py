@@ -31,7 +31,7 @@ def claims() -> Iterator[Claim]:
 
 
 class _TwoHeads(NamedTuple):
-    """The gradients of two heads in the plane, negated, and their P as (11, 12, 22)."""
+    """The negative gradients of two heads in the plane, and their P as entries (11, 12, 22)."""
 
     g: tuple[tuple[int, int], tuple[int, int]]
     P: tuple[tuple[int, int, int], tuple[int, int, int]]
@@ -78,7 +78,7 @@ def _times(P: tuple[int, int, int], v: Sequence[int]) -> tuple[int, int]:
 
 
 def _is_descent(case: _TwoHeads, *, sign: int) -> Working:
-    """One token per head in memory: beta_k = g_k, whatever x, so that the energy is -(g_1 + g_2) . x."""
+    """One token per head in memory: beta_k = g_k for every x, so the energy is -(g_1 + g_2) . x."""
     total = [a + b for a, b in zip(*case.g, strict=True)]
     steps = [_times(P, g) for P, g in zip(case.P, case.g, strict=True)]
     step = [a + b for a, b in zip(*steps, strict=True)]
@@ -179,7 +179,7 @@ def _softplus_is_enough(case: tuple[int, int, int], *, form: str) -> Working:
 
 
 def _random_cases() -> Iterator[tuple[Any, Any, Any]]:
-    """S, U and V of small integers, D = 3 and R = 2."""
+    """S, U and V with small integers, D = 3 and R = 2."""
     random = Random(6)  # noqa: S311  (no secret)
     for _ in range(40):
         S = sympy.diag(*(random.randint(1, 12) for _ in range(3)))

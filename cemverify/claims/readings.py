@@ -1,8 +1,8 @@
-"""What the studies measured, as they write it beside their pages: figures, and no verdict.
+"""The measurements of the studies, which they write beside their pages: figures, without verdicts on claims.
 
 A file `docs/results/NAME.json` is a result of kind "readings": a study, its scale, and ratios of one model's figure
-to another's, each with the intervals that cover it with 95 and 90 %. Below 1 the first model is better. The ledger
-reads a ratio by the rules of `cemverify.results.statistics.side_of`, with the margin of the study.
+to another's, each with its 95 % and 90 % intervals. Below 1 the first model is better. The ledger interprets a ratio
+by the rules of `cemverify.results.statistics.side_of`, with the margin of the study.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class MeasuredRatio:
 
     model: str
     baseline: str
-    on: str  # what both were trained on, where a study has several; "" where it has one
+    on: str  # what both were trained on, if the study has several; "" if it has one
     mean: float  # geometric, over replicates
     # interval95, interval90: None with fewer than two replicates, or if a run diverged
     interval95: Interval | None
     interval90: Interval | None
-    # the study's own, where it corrects for having made several comparisons; None elsewhere
+    # the study's own verdict, if it corrects for several comparisons; None otherwise
     verdict: str | None = None
 
 
@@ -46,32 +46,32 @@ class BestRate:
 
 @dataclass(frozen=True)
 class Readings:
-    """What a study measured."""
+    """The measurements of a study."""
 
-    study: str  # its name, as "language-recursion"
+    study: str  # its name, such as "language-recursion"
     command: str  # that made it
     parameters: int  # of the largest model
-    seen: str  # what it learns from, as "0.5M tokens"
+    seen: str  # the amount of training data, such as "0.5M tokens"
     replicates: str  # as "3 seeds"
     recipe: str  # in a line
     margin: float  # of equivalence
     ratios: tuple[MeasuredRatio, ...]
     best_rates: tuple[BestRate, ...] = ()
-    layers: str = ""  # which are CEM's, where the study's name leaves it open; "" elsewhere
+    layers: str = ""  # which are CEM's, if the study's name does not say; "" otherwise
 
     @property
     def scale(self) -> str:
-        """The scale at which a study was done, in words."""
+        """The scale of the study, in words."""
         which = f" ({self.layers})" if self.layers else ""
         return f"{self.parameters / 1e6:.3g}M parameters{which}, {self.seen}, {self.replicates}"
 
     @property
     def trained_on(self) -> tuple[str, ...]:
-        """What models were trained on, in the order of the file."""
+        """What the models were trained on, in the order of the file."""
         return tuple(dict.fromkeys(r.on for r in self.ratios))
 
     def ratio(self, model: str, baseline: str, on: str = "") -> MeasuredRatio | None:
-        """The one asked for, turned over if it stands the other way round; None if there is none."""
+        """The ratio of one model to another, inverted if the file has the inverse; None if there is none."""
         for r in self.ratios:
             if r.on == on and (r.model, r.baseline) == (model, baseline):
                 return r
@@ -106,7 +106,7 @@ def collect(folder: Path | None) -> Results:
 
 
 def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> Side:
-    """Which side a ratio takes on a statement of that kind."""
+    """Which side of a statement of this kind a ratio supports."""
     if ratio is None or ratio.interval95 is None or ratio.interval90 is None:
         return "neither"
     if ratio.verdict == "inconclusive":

@@ -87,7 +87,7 @@ def _recursion() -> Iterator[Claim]:
 
 
 def _steps_compose(case: tuple[Any, int, Fraction], *, memory: str) -> Working:
-    """Three steps against three times one step; a moving memory takes the state for its first token."""
+    """Three steps against one step taken three times; a moving memory takes the state as its first token."""
     betas, x, eta = case
     with mpmath.workdps(DIGITS):
         step = mpmath.mpmathify(eta)

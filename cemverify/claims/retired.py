@@ -1,10 +1,10 @@
-"""Lemmas of ours that are judged no more, as nothing rests on them; where each is to be read now."""
+"""Lemmas of ours that are no longer judged, because nothing rests on them, and where to read each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# stated in docs/mathematics.md, in the section that their ids begin with
+# stated in docs/mathematics.md, in the section at the start of their ids
 _STATED = """
 1-scale 1-untied-output 2-names 2-tied-to-up 3-left-limit 3-near-zero 3-convex 3-reflection 5-trace-and-determinant
 5-field 5-merge
@@ -14,7 +14,7 @@ _STATED = """
 13-rotary-concave 14-one-attention 14-one-tensor-cache 14-attention-cost 14-mlp-cost 15-full-cem-counts
 15-matched-attention 15-depth-is-free 15-gains-and-biases 16-square-root 17-diverges 17-joint
 """
-# of the id of a claim that is retired: where its statement is to be read now
+# by the id of a retired claim: where to read its statement
 RETIRED: Mapping[str, str] = {
     **{id_: f"§{id_.partition('-')[0]} of docs/mathematics.md" for id_ in _STATED.split()},
     "3-other-primitives": "the claim 3-silu-primitive",

@@ -99,7 +99,7 @@ def _stays_within(case: _Logits, *, factor: Fraction | int) -> Working:
     S = 2**case.exponent
     y = np.float32(case.sevenths) / np.float32(7) * np.float32(2.0**-case.halvings)
     first, second = np.float32(S) + y, np.float32(S) - y
-    difference = (Fraction(float(first)) - Fraction(float(second))) / 2  # y up to the rounding of the two
+    difference = (Fraction(float(first)) - Fraction(float(second))) / 2  # y, up to the rounding of the two
     with mpmath.workdps(DIGITS):
         exact, actual = mpmath.tanh(mpmath.mpf(float(y))), mpmath.tanh(mpmath.mpmathify(difference))
         error = abs(actual - exact) / mpmath.sqrt(exact**2 + (not case.cancels)) * 2**24
@@ -113,7 +113,7 @@ def _stays_within(case: _Logits, *, factor: Fraction | int) -> Working:
 
 
 def _gate_is_accurate(case: tuple[int, int, int], *, factor: Fraction | int) -> Working:
-    """W h for W = (1 + 2^-a, sign (1 + 2^-b)), h = (1 + 2^-a, 1): exactly, and with each operation rounded."""
+    """W h for W = (1 + 2^-a, sign (1 + 2^-b)), h = (1 + 2^-a, 1): exact, and with each operation rounded."""
     a, b, sign = case
     W, h = (1 + Fraction(1, 2**a), sign * (1 + Fraction(1, 2**b))), (1 + Fraction(1, 2**a), Fraction(1))
     first, second = (np.float32(float(w)) * np.float32(float(v)) for w, v in zip(W, h, strict=True))

@@ -1,7 +1,7 @@
-"""Claims about training: what the paper's experiments report, read against the studies of the bench.
+"""Claims about training: the reports of the paper's experiments, compared with the studies of the bench.
 
-Each study writes what it measured beside its page, in docs/results; the verdicts are computed from these files, by
-the rules of `readings`, and change when a study is made again. Statements that no study here measures say so.
+Each study writes its measurements beside its page, in docs/results. The verdicts are computed from these files by the
+rules of `readings`, and change when a study is repeated. Statements that no study here measures say so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALIBI, _ROTARY = "Llama, ALiBi", "Llama, RoPE"
 
 @dataclass(frozen=True)
 class Expectation:
-    """One model against another, as the paper has it."""
+    """One model against another, as the paper reports it."""
 
     model: str
     expected: Expected
@@ -32,12 +32,12 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one study says of an expectation."""
+    """The finding of one study on an expectation."""
 
     readings: Readings  # of the study
-    expectation: Expectation  # what the paper has
-    # whether the study trains on what the paper trains on. If not, a contrary result may come from that, and decides
-    # nothing
+    expectation: Expectation  # from the paper
+    # whether the study trains on the same data as the paper. If not, a contrary result may come from the data, and
+    # decides nothing
     of_the_papers_case: bool = True
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)
@@ -52,7 +52,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Usually:
-    """Expected on most of what a study was trained on, and the contrary on none of it."""
+    """Expects a result on most of the study's data, and the contrary on none."""
 
     readings: Readings
     expectations: Sequence[Expectation]
@@ -95,7 +95,7 @@ class HigherRate:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """The paper's reports, and what the studies say of them."""
+    """The paper's reports, and the findings of the studies on them."""
     yield from _recursion_claims(results)
     yield from _language_claims(results)
 
@@ -112,7 +112,7 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
         [
             Usually(r, [Expectation("T = 2", "better", "T = 1", prior) for prior in r.trained_on])
             for r in studies
-            if r.trained_on  # one model alone has no ratios
+            if r.trained_on  # a study of a single model has no ratios
         ],
         _RECURSION,
     )
@@ -447,9 +447,9 @@ def _language_claims(results: Results) -> Iterator[Claim]:
 def _tuned(
     results: Results, *expectations: Expectation, layers: Sequence[str] = ("attention", "mlp", "full")
 ) -> list[Argument]:
-    """What the studies in which every row has its own learning rate say, those that have the rows.
+    """The findings of those studies that tune every row separately and have the rows.
 
-    Of two studies at one scale the one with more seeds is asked: their trainings may be the same.
+    Of two studies at one scale only the one with more seeds counts, because their trainings may be the same.
     """
     latest: dict[tuple[Expectation, str, int, str], Readings] = {}
     for readings in (r for replaced in layers for r in results.get(f"second-step-{replaced}", ())):

@@ -1,6 +1,6 @@
-"""The bank of correct implementations, each written independently: whatever calls one of them wrong is a false alarm.
+"""The bank of correct implementations, written independently: a violation found in one is a false alarm.
 
-They are the examples of the repository, so that most are there only in a clone of it.
+They are the repository's examples, so most exist only in a clone of it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class CorrectImplementation:
     """One correct implementation."""
 
     name: str  # module:attribute
-    written: str  # how, as a phrase
+    written: str  # the way it is written, as a phrase
     needs: str | None = None  # a package beyond cemverify's own, if any
-    costly: bool = False  # whether it runs through a compiler, which takes seconds for each shape that it meets
+    costly: bool = False  # whether it runs through a compiler, which takes seconds for each new shape
 
 
 _Correct = CorrectImplementation
@@ -91,7 +91,7 @@ def unavailable(entry: CorrectImplementation) -> str | None:
     module = entry.name.partition(":")[0]
     try:
         there = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # its package is missing too
+    except ModuleNotFoundError:  # its package may be missing too
         there = False
     if not there:
         return f"{module} is not installed; it is part of a clone of the repository"

@@ -1,7 +1,7 @@
-"""The cells of `cemverify power`: what can be asked of an implementation, and one measurement of detection power.
+"""The cells of `cemverify power`: what can be tested in an implementation, and measurements of detection power.
 
-A cell is a frozen specification of plain values. What is measured is plain values too, and follows from the
-specification alone: no clock, no machine, so that any process may take the measurement.
+A cell is a frozen specification of plain values. Its result consists of plain values too, and depends on the
+specification alone, not on the clock or the machine, so any process may compute it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cemverify.power.mutants.base import sound
 from cemverify.runs import Cell, algorithm
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-SECONDS = 600.0  # for one property: a run cut short would make the measurement depend on the machine
+SECONDS = 600.0  # for one property; so long that no run is cut short, which would make results depend on the machine
 
 # relative sizes of faults, descending: 1e-1, 5e-2, 2e-2, 1e-2, ... 1e-15
 EPSILONS = (1e-1, *(float(f"{digit}e-{k}") for k in range(2, 16) for digit in (5, 2, 1)))
-_BISECTIONS = 6  # runs of a property that finding the smallest of them takes, for each seed
+_BISECTIONS = 6  # about how many runs of a property the search for the smallest takes, for each seed
 
 
 @dataclass(frozen=True)
 class IntroductionCell:
-    """What can be asked of an implementation, or of the mutants as they are (None)."""
+    """What can be tested in an implementation, or, if None, in the mutants as they are."""
 
     implementation: str | None
     code: Code
@@ -43,7 +43,7 @@ class IntroductionCell:
 
 @dataclass(frozen=True)
 class DetectionCell:
-    """How often a mutant is killed by its property: once for each seed, with so many examples."""
+    """How often its property kills a mutant: one run for each seed, with this many examples."""
 
     mutant: str
     property_id: str
@@ -71,7 +71,7 @@ class SmallestFaultCell:
 
     property_id: str
     dtype: str
-    place: str  # "feature", "position" or "row": where the update falls short, in the last of them
+    place: str  # "feature", "position" or "row": the update falls short in the last of them
     examples: int
     seeds: tuple[int, ...]
     implementation: str | None
@@ -90,7 +90,7 @@ def cell_of(measurement: IntroductionCell | Measurement) -> Cell:
 
 
 def _expected(measurement: IntroductionCell | Measurement) -> tuple[str, float]:
-    """What progress lines call it, and roughly how many seconds it takes."""
+    """The label of a measurement in progress lines, and its rough time in seconds."""
     match measurement:
         case IntroductionCell():
             return f"{measurement.implementation or 'the mutants'}: what can be asked", 2.0
@@ -108,10 +108,10 @@ def _expected(measurement: IntroductionCell | Measurement) -> tuple[str, float]:
 
 @algorithm("cemverify.power.cells:introduce", introduction=1)
 def introduce(cell: IntroductionCell) -> dict[str, Any]:
-    """Finds out what can be asked.
+    """Finds out what can be tested.
 
     Returns:
-        inapplicable: why a mutant's fault cannot be measured in it, by id. properties: ids that it can be asked.
+        inapplicable: by mutant id, why the fault cannot be measured here. properties: the ids that apply.
     """
     cell.code.check(cell.implementation)
     try:
@@ -139,7 +139,7 @@ def measure(cell: Measurement) -> dict[str, Any]:
 
 
 def offered_to(subject: Subject) -> list[Property]:
-    """The properties that it can be asked."""
+    """The properties that apply to an implementation."""
     kind = kind_of(subject)
     return [p for p in catalogue() if p.kind == kind and not_offered(p, subject.not_offered, torch.float64) is None]
 
@@ -167,7 +167,7 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
 
 
 def _detection(cell: DetectionCell) -> list[dict[str, Any]]:
-    """Per seed: whether the mutant was killed for its cause, after how many examples, and what was said."""
+    """Per seed: whether the mutant was killed for its cause, after how many examples, and the reason given."""
     property_, mutant = by_id(cell.property_id), next(m for m in mutants() if m.id == cell.mutant)
     runs = []
     for seed in cell.seeds:
@@ -188,7 +188,7 @@ def _false_alarms(cell: FalseAlarmCell) -> list[dict[str, Any]]:
 
 
 def _smallest(cell: SmallestFaultCell) -> float | None:
-    """The smallest epsilon of the grid that every seed detects, by bisection; None if not even the largest."""
+    """The smallest epsilon of the grid that every seed detects, by bisection; None if the largest is not detected."""
     subject, property_ = _correct(cell.implementation), by_id(cell.property_id)
     assert isinstance(subject, Implementation)
 
@@ -221,7 +221,7 @@ def _outcome(record: Record) -> dict[str, Any]:
 
 
 def _faulty(mutant: Mutant, implementation: str | None) -> Subject:
-    """A fresh one each time: some faults remember earlier calls."""
+    """The faulty implementation, new each time, because some faults remember earlier calls."""
     return mutant.subject() if implementation is None else inject(mutant, load(implementation))
 
 

@@ -1,6 +1,6 @@
 """The code that a measurement depends on, as digests and versions: part of every cell, and so of its key.
 
-A stored measurement is used again only by the same package, libraries and implementation.
+A stored measurement is reused only with the same package, libraries and implementation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cemverify.results.provenance import versions
 
 @dataclass(frozen=True)
 class Code:
-    """What decides a measurement besides the question."""
+    """What a measurement depends on besides the question."""
 
     package: str  # digest of every source file that a measurement may import
     libraries: tuple[str, ...]  # their versions, "torch 2.13.0"
-    # digest of the file that holds the implementation; what that file imports is not looked at. Empty for the mutants
-    # as they are, and for entry points, whose packages have versions of their own
+    # digest of the implementation's file, but not of what that file imports. Empty for the mutants as they are, and
+    # for entry points, whose packages have their own versions
     implementation: str = ""
 
     @classmethod
@@ -35,7 +35,7 @@ class Code:
         return cls(_package(), _libraries(), "" if implementation is None else _implementation(implementation))
 
     def check(self, implementation: str | None) -> None:
-        """Refuses to measure with other code than was asked for."""
+        """Refuses to measure if this machine has other code."""
         here = Code.here(implementation)
         if here != self:
             differ = [
@@ -47,7 +47,7 @@ class Code:
             )
 
 
-# What a measurement may import. An edit of a command, of a claim or of the page costs no measurement.
+# What a measurement may import. Edits of commands, claims or the page do not invalidate measurements.
 _PAGE = Path("power", "pages.py")
 ROOMS = ("catalogue", "cem", "conformance", "console", "power", "processes", "results", "runs")
 

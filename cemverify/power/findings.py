@@ -1,4 +1,4 @@
-"""What was measured, in numbers: probabilities of detection with exact intervals, false alarms, smallest faults."""
+"""The results in numbers: probabilities of detection with exact intervals, false alarms, smallest faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Detection:
     """How often one property killed one mutant at one budget."""
 
     examples: int  # the budget
-    # detected, seeds: how often, of how many
+    # detected, seeds: in how many of how many runs
     detected: int
     seeds: int
     # low, high: 95 % interval of the probability
@@ -41,11 +41,11 @@ class Detection:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of one mutant."""
+    """The result for one mutant."""
 
     mutant: Mutant  # which
     detections: tuple[Detection, ...]  # by budget, ascending
-    otherwise: str | None = None  # what was said where it was not killed, of the first such seed
+    otherwise: str | None = None  # the outcome of the first seed that did not kill it
     inapplicable: str | None = None  # why its fault cannot be measured in this implementation
 
     @property
@@ -54,7 +54,7 @@ class Measured:
         return bool(self.detections) and self.detections[-1].detected == self.detections[-1].seeds
 
     def describe(self) -> dict[str, Any]:
-        """What became of one mutant, in values that JSON can hold."""
+        """The result for one mutant, in values that JSON can hold."""
         return {
             **{name: getattr(self.mutant, name) for name in ("id", "family", "fault", "property", "cause")},
             "killed": self.killed,
@@ -69,11 +69,11 @@ class Alarms:
     """How often a correct implementation was called wrong."""
 
     implementation: str  # its name
-    properties: int  # how many it was asked
-    runs: int  # times seeds
+    properties: int  # how many were tested
+    runs: int  # properties times seeds
     alarms: int  # violations
-    undecided: int  # runs that said neither
-    first: str | None = None  # what the first of either said
+    undecided: int  # runs that ended in neither "holds" nor "violated"
+    first: str | None = None  # the message of the first alarm or undecided run
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Smallest:
     # family, dtype: of the properties
     family: str
     dtype: str
-    epsilon: float | None  # relative size; None if the family sees no such fault
-    # property, place: which property saw it, in the last feature, position or batch row
+    epsilon: float | None  # relative size; None if the family detects no such fault
+    # property, place: the property that detected it, in the last feature, position or batch row
     property: str | None = None
     place: str | None = None
 
@@ -115,7 +115,7 @@ class Power:
 
     @property
     def runs_without_fault(self) -> int:
-        """How many times a property was asked of a correct implementation."""
+        """How many times a property was tested on a correct implementation."""
         return sum(a.runs for a in self.alarms)
 
     @property
@@ -130,7 +130,7 @@ class Power:
         return self.killed == len(self.applicable) > 0 and not self.false_alarms
 
     def families(self) -> list[tuple[str, int, int]]:
-        """For each family of mutants its name, how many were killed, and how many could be run."""
+        """For each family of mutants: its name, how many were killed, and how many could be run."""
         names = dict.fromkeys(m.mutant.family for m in self.applicable)
         return [
             (name, sum(m.killed for m in self.applicable if m.mutant.family == name),
@@ -163,7 +163,7 @@ def summarise(
 
     Args:
         inapplicable: mutants whose fault cannot be measured, and why.
-        offered: by correct implementation, the properties that it was asked.
+        offered: by correct implementation, the properties that were tested on it.
         taken: every measurement with its payload.
     """
     measured = []
@@ -186,7 +186,7 @@ def summarise(
 
 
 def _runs(taken: Taken, kind: type[Measurement], **of: object) -> list[Payload]:
-    """The runs of all measurements of a kind that have these values."""
+    """The runs of all measurements of a kind with these values."""
     measured = (payload["runs"] for m, payload in taken if isinstance(m, kind) and vars(m).items() >= of.items())
     return [run for runs in measured for run in runs]
 
@@ -210,7 +210,7 @@ def _alarms(name: str, properties: int, runs: Sequence[Mapping[str, Any]]) -> Al
 
 
 def _smallest(taken: Taken) -> list[Smallest]:
-    """The best of each family and dtype."""
+    """The smallest fault detected by each family in each dtype."""
     best: dict[tuple[str, str], Smallest] = {}
     for measurement, payload in taken:
         if not isinstance(measurement, SmallestFaultCell):

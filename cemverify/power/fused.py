@@ -1,7 +1,7 @@
 """Correct implementations that add up in an unusual order, as kernels do.
 
-One that fuses the residual adds every summand of a step to the state at once: x += eta P_k g_k for one head after the
-other, in the dtype of x. It rounds the state once for each head, where x + eta sum_k P_k g_k rounds it once.
+A kernel that fuses the residual adds each summand of a step directly to the state: x += eta P_k g_k, head by head, in
+the dtype of x. It rounds the state once for each head, whereas x + eta sum_k P_k g_k rounds it once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.plain import Plain, Weights
 
 
 class HeadByHead(Plain):
-    """Adds the step of each head to the state by itself."""
+    """Adds the step of each head to the state separately."""
 
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         if c.norm == "folded":
@@ -28,7 +28,7 @@ class HeadByHead(Plain):
 
 
 class UnitByUnit(HeadByHead):
-    """Adds the step of each hidden unit too, or first adds those up where P mixes features."""
+    """Also adds the step of each hidden unit separately; if P mixes features, it first sums them unit by unit."""
 
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         for _ in range(self.steps(c)):
@@ -48,19 +48,19 @@ _ROWS, _COLUMNS = 2, 3
 
 
 class Tiled(Plain):
-    """The softmax of rows by tiles of columns, with a running maximum and a running sum."""
+    """Computes the softmax of rows by tiles of columns, with a running maximum and a running sum."""
 
     def softmax(self, logits: Tensor) -> Tensor:
         starts = range(0, logits.shape[-2], _ROWS)
         return torch.cat([self.rows(logits[..., first : first + _ROWS, :], first) for first in starts], -2)
 
     def rows(self, logits: Tensor, first: int) -> Tensor:  # noqa: ARG002
-        """A tile of rows (..., r, S), and the number of its first one."""
+        """The weights of a tile of rows (..., r, S); `first` is the index of its first row."""
         maximum = torch.full_like(logits[..., :1], -math.inf)
         total = torch.zeros_like(maximum)
         for part in torch.split(logits, _COLUMNS, -1):
             larger = torch.maximum(maximum, part.amax(-1, keepdim=True).detach())
-            # before the first finite logit there is nothing to rescale, and no -inf - -inf
+            # before the first finite logit there is nothing to rescale; 0 avoids -inf - -inf
             safe = torch.where(larger.isinf(), 0.0, larger)
             total = total * (maximum - safe).exp() + (part - safe).exp().sum(-1, keepdim=True)
             maximum = larger

@@ -1,8 +1,8 @@
 """Injection: puts the faults of the mutants into any implementation.
 
-A fault of behaviour wraps the implementation. A fault of arithmetic is a difference of answers: what the mutant says
-of a case minus what its sound original says, both computed here, is added to what the implementation says. So its
-owner learns what a green on *it* is worth, whatever it is written in.
+A fault of behaviour wraps the implementation. A fault of arithmetic is a difference of answers: the mutant's answer
+minus that of its sound original, both computed here, is added to the implementation's answer. So its owner learns
+what a pass of *this* implementation is worth, whatever it is written in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cemverify.power.mutants import Mutant
 from cemverify.power.mutants.base import Function, around
 
 _IN_PLACE = "it takes JAX arrays, which cannot be edited in place"
-# faults in how an answer comes about, and not in what it is
+# faults in how an answer is computed, not in its value
 _OF_TORCH = ("training", "modes")
 
 
@@ -104,7 +104,7 @@ def _shifted(
 
 
 def _shifted_live(function: Function, faulty: Callable[..., Tensor], original: Callable[..., Tensor]) -> Function:
-    """answer + (faulty - sound answer), all of the given tensors: gradients, mapping and tracing pass through."""
+    """answer + (faulty - sound answer) on the given tensors, so gradients, mapping and tracing pass through."""
 
     def shifted(*arguments: Any) -> Any:
         return function(*arguments) + (faulty(*arguments) - original(*arguments))
@@ -119,7 +119,7 @@ def _exact(array: Any, own_dtype: bool) -> Tensor:
 
 
 def _added(answer: Any, difference: Tensor, arrays: str) -> Any:
-    """Their sum, formed in float64 and rounded to the answer's dtype and kind."""
+    """The sum, formed in float64 and converted to the answer's dtype and kind."""
     if isinstance(answer, Tensor):
         return (answer.double() + difference.to(answer.device)).to(answer.dtype)
     return ARRAY_KINDS[arrays].like(as_tensor(answer) + difference, answer)

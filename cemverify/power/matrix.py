@@ -1,7 +1,7 @@
 """Which property detects which mutant, after how many examples, with each of a few seeds.
 
-A mutant is put to the properties that must kill it, and to all others of the functions that its fault may reach. What
-is known of a pair is a word for each seed, such as "row4": the fourth row of the covering array that was asked was
+A mutant is tested by the properties that must kill it, and by all other properties of the functions that its fault
+may affect. The result for a pair is a word for each seed, such as "row4": the fourth row of the covering array was
 violated.
 """
 
@@ -32,24 +32,24 @@ from cemverify.runs import Cell, algorithm
 
 Pair = tuple[str, str]  # the name of a mutant; the id of a property
 
-_SECONDS = 0.1  # of one pair, on average
-_TOGETHER = 40  # mutants, in one process after each other
-_MADE_OF = {"attention": {"block", "decode"}, "mlp": {"block"}}  # a layer; what is made of it
+_SECONDS = 0.1  # for one pair, on average
+_TOGETHER = 40  # mutants tested one after the other in one process
+_MADE_OF = {"attention": {"block", "decode"}, "mlp": {"block"}}  # a layer, and the functions that contain it
 
 
 @dataclass(frozen=True)
 class PairsCell:
-    """A property, and what it is asked of with one seed: mutants by id, others by module:attribute."""
+    """A property and what it tests with one seed: mutants by id, others by module:attribute."""
 
     property: str
     subjects: tuple[str, ...]
     seed: int
-    harder: int  # times as many rows as a check asks
+    harder: int  # multiplies the number of rows of a check
     code: Code
 
 
 def cells(pairs: Iterable[Pair], seed: int, harder: int = 1) -> list[Cell]:
-    """Cells of one property each, whose questions its mutants share: what is right is computed once for all."""
+    """Cells of one property each; its mutants share the questions, so correct answers are computed once for all."""
     code, by_property = Code.here(None), dict[str, list[str]]()
     for subject, id_ in pairs:
         by_property.setdefault(id_, []).append(subject)
@@ -66,7 +66,7 @@ def cells(pairs: Iterable[Pair], seed: int, harder: int = 1) -> list[Cell]:
 
 @algorithm("cemverify.power.matrix:detect", detectors=3)
 def detect(cell: PairsCell) -> dict[str, Any]:
-    """The word of every subject that the property calls wrong, by name."""
+    """The word of every subject that violates the property, by name."""
     cell.code.check(None)
     by_name, usual = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
     property_ = replace(usual, asked=replace(usual.asked, rows=cell.harder * usual.asked.rows))
@@ -81,7 +81,7 @@ def detect(cell: PairsCell) -> dict[str, Any]:
 
 
 def there(mutant: Mutant) -> bool:
-    """Whether the libraries that it needs are installed."""
+    """Whether the libraries that a mutant needs are installed."""
     try:
         mutant.subject()
     except LoadError:
@@ -90,7 +90,7 @@ def there(mutant: Mutant) -> bool:
 
 
 def offered(subject: Subject) -> list[Property]:
-    """The properties that it can be asked here: on a device that is not there every call fails, whatever it is."""
+    """The properties that can be tested here: without a CUDA device, every call on one would fail."""
     there = [p for p in catalogue() if "cuda" not in p.needs or torch.cuda.is_available()]
     return [
         p for p in there if p.kind == kind_of(subject) and not_offered(p, subject.not_offered, torch.float64) is None
@@ -98,23 +98,23 @@ def offered(subject: Subject) -> list[Property]:
 
 
 def reached(mutant: Mutant) -> tuple[list[str], list[str]]:
-    """The ids of the properties that must kill a mutant, and of all others that its fault may reach.
+    """The ids of the properties that must kill a mutant, and of all others that its fault may affect.
 
-    Those are of the functions that it wraps, or else of those that its properties ask and of what is made of them.
+    The others are of the functions it wraps; if it wraps none, of those its properties test or that contain these.
     """
     properties = offered(mutant.subject())
     named = [p for p in properties if mutant.kills(p.id)]
     faulty = {p.function for p in named} | _wrapped(mutant)
     if mutant.wrap is None:
         faulty = faulty.union(*(_MADE_OF.get(name, ()) for name in faulty))
-    # what is said of a stated energy stands in the name of its layer, too
+    # properties of a stated energy are also found under its layer's name
     faulty |= {name.removesuffix("-energy") for name in faulty} | {"all", "layer"}
     others = [p.id for p in properties if p.function in faulty and p not in named]
     return [p.id for p in named], others
 
 
 def _wrapped(mutant: Mutant) -> set[str]:
-    """The functions of which a mutant's are others than those of what it wraps."""
+    """The functions that a mutant replaces in what it wraps."""
     right = mutant.original()
     if mutant.wrap is None or not isinstance(right, Implementation):
         return set()
@@ -123,9 +123,9 @@ def _wrapped(mutant: Mutant) -> set[str]:
 
 
 def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
-    """CPU seconds that a property takes of a right implementation, which a mutant that it kills is without its fault.
+    """CPU seconds of a property on a correct implementation: the original of a mutant that it kills.
 
-    It is 0 where none of them can be asked here.
+    It is 0 if the property can be tested on none of them here.
     """
     for mutant in filter(there, killed):
         right = mutant.original()
@@ -137,7 +137,7 @@ def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
 
 
 def word(subject: Subject, property_: Property, seed: int) -> str | None:
-    """Where the search found a violation; None where it found none."""
+    """Where the search found a violation; None if it found none."""
     tally = search_alone(subject, property_, _effort(seed)).tally
     violated = conclude(property_, tally, SECONDS).verdict == Verdict.VIOLATED
     return f"{tally.source}{tally.number}" if violated else None

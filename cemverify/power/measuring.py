@@ -1,4 +1,4 @@
-"""Takes the measurements of a plan, as far as they are not stored already, and summarises them."""
+"""Takes those measurements of a plan that are not stored yet, and summarises all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def measure_power(plan: PowerPlan, where: RunOptions) -> Power:
     """Measures and summarises; progress goes to stderr.
 
     Raises:
-        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
+        ShardFinished: where.shard is set, and its part is done. Interrupted: Ctrl-C.
     """
     introduced = _introduce(plan, where)
     measurements = list(plan.cells(introduced))
@@ -27,7 +27,7 @@ def measure_power(plan: PowerPlan, where: RunOptions) -> Power:
 
 
 def _introduce(plan: PowerPlan, where: RunOptions) -> dict[str | None, Introduced]:
-    """Every shard needs all introductions: the cells of the plan follow from them."""
+    """Runs all introductions: every shard needs them, because the cells of the plan depend on them."""
     names = list(dict.fromkeys((plan.implementation, *plan.bank)))
     cells = [cell_of(IntroductionCell(name, Code.here(name))) for name in names]
     introductions = payloads(run_cells(cells, replace(where, shard=None)), where.store)
@@ -35,7 +35,7 @@ def _introduce(plan: PowerPlan, where: RunOptions) -> dict[str | None, Introduce
 
 
 def _payload(measurement: Measurement, stored: StoredCell, where: RunOptions) -> Payload:
-    """What was measured. If the measurement failed, its runs neither killed a mutant nor judged an implementation."""
+    """The payload. If a measurement failed, its runs count neither as kills nor as judgements."""
     failure = stored.failure
     if failure is not None and isinstance(measurement, DetectionCell):
         return {"runs": [{"killed": False, **_failed(seed, failure)} for seed in measurement.seeds]}

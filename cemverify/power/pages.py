@@ -16,7 +16,7 @@ from cemverify.results.tables import folded, grid, terminal
 
 
 def as_terminal(power: Power, width: int | None = None) -> str:
-    """The tables and a summary; of the mutants, only those that survived with some seed.
+    """The tables and a summary; only mutants that survived with some seed are listed.
 
     Args:
         width: columns of the terminal; None if there is none.
@@ -82,7 +82,7 @@ def mutants_table(power: Power, chosen: Sequence[Measured], title: str) -> Table
 
 
 def as_json(power: Power, maker: Maker) -> dict[str, Any]:
-    """The measurements as a result file keeps them."""
+    """The measurements for a result file."""
     tables = [families_table(power), alarms_table(power), smallest_table(power)]
     tables.append(mutants_table(power, power.applicable, "Mutants"))
     return result("power", maker, tables, power.describe())
@@ -104,7 +104,7 @@ def as_markdown(power: Power, command: str) -> str:
 
 
 def _without_alarms(table: Table) -> Table:
-    """Where nothing was called wrong, the columns that say by what are left out."""
+    """Without false alarms, leaves out the columns that describe them."""
     return Table(table.title, (*table.columns[:3], "undecided"), [(*row[:3], row[4]) for row in table.rows])
 
 
@@ -160,7 +160,7 @@ def _size(smallest: Smallest | None) -> str:
 
 
 def _mutants(power: Power) -> list[str]:
-    """The score of each family, with the faults that each property must find; first those that survived a seed."""
+    """The score of each family, with the faults that each property must find; survivors of any seed come first."""
     few, budget = min(power.plan.budgets), power.plan.budget
     words = (
         "By family, the faults that each property must find. In brackets, unless it is all: the share of seeds with "

@@ -1,7 +1,7 @@
-"""What `cemverify power` measures: a plan, and the cells that it asks for.
+"""What `cemverify power` measures: a plan, and its cells.
 
-Every mutant is put before the property that is named for it, at several budgets and with many seeds; every correct
-implementation is put before every property that it can be asked.
+Every mutant is tested by its named property, at several budgets and with many seeds; every correct implementation is
+tested by every property that applies to it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from cemverify.power.cells import DTYPES, DetectionCell, FalseAlarmCell, Measure
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 
-# Examples that a correct implementation is asked with, per seed: many seeds with few examples see more than few seeds
-# with many.
+# Examples for a correct implementation, per seed: many seeds with few examples detect more than few seeds with many.
 BANK_EXAMPLES = 6
 SWEPT_SEEDS = 2
 _SEEDS = 5  # in a cell
 _PROPERTIES = 4  # in a cell
-PARTS = 5  # of the properties of a costly implementation; each seed asks one of them, in turn
-_PLACES = {"structure": ("row", "position")}  # where a family can see a fault; others in a feature and a position
-_UNSWEPT = ("rejection",)  # families that look at no answer
+PARTS = 5  # the properties of a costly implementation are divided into these parts; each seed tests one, in turn
+_PLACES = {"structure": ("row", "position")}  # where a family can detect a fault; others in a feature and a position
+_UNSWEPT = ("rejection",)  # families that do not look at answers
 
 
 @dataclass(frozen=True)
 class PowerPlan:
     """What to measure."""
 
-    seeds: int = 20  # how many, from 0 on
+    seeds: int = 20  # their number, from 0 on
     budgets: tuple[int, ...] = (15, 60)  # examples per property; the largest decides what counts as killed
-    implementation: str | None = None  # whose faults; None for the mutants as they are
-    bank: tuple[str, ...] = ()  # correct implementations, by name; every seed asks them with `BANK_EXAMPLES`
-    costly: frozenset[str] = frozenset()  # those of them of whose properties each seed asks a fifth, in turn
-    families: tuple[str, ...] = ()  # mutants of these only; empty for all
+    implementation: str | None = None  # which gets the faults; None for the mutants as they are
+    bank: tuple[str, ...] = ()  # correct implementations, by name, tested with `BANK_EXAMPLES` per seed
+    costly: frozenset[str] = frozenset()  # of the bank: each seed tests a fifth of their properties, in turn
+    families: tuple[str, ...] = ()  # only mutants of these; empty for all
     sweep: bool = True  # whether to look for the smallest fault
 
     def __post_init__(self) -> None:
@@ -50,14 +49,14 @@ class PowerPlan:
         return max(self.budgets)
 
     def mutants(self) -> list[Mutant]:
-        """Those of the families asked for, whether or not their fault can be measured."""
+        """The mutants of the chosen families, whether or not their fault can be measured."""
         return [m for m in mutants() if not self.families or m.family in self.families]
 
     def cells(self, introduced: Mapping[str | None, Introduced]) -> Iterator[Measurement]:
         """All measurements.
 
         Args:
-            introduced: what can be asked of the implementation and of every one of the bank.
+            introduced: what can be tested in the implementation and in each one of the bank.
         """
         applicable = [m for m in self.mutants() if m.id not in introduced[self.implementation].inapplicable]
         code = Code.here(self.implementation)
@@ -95,16 +94,16 @@ class PowerPlan:
 
 @dataclass(frozen=True)
 class Introduced:
-    """What can be asked of an implementation."""
+    """What can be tested in an implementation."""
 
     inapplicable: Mapping[str, str]  # mutants whose fault cannot be measured in it, and why
-    properties: Sequence[str]  # ids that it can be asked
+    properties: Sequence[str]  # the ids that apply
 
 
 _Item = TypeVar("_Item")
 
 
 def _parts(items: Sequence[_Item], size: int) -> Iterator[tuple[_Item, ...]]:
-    """So many at a time."""
+    """Splits items into parts of this size."""
     for first in range(0, len(items), size):
         yield tuple(items[first : first + size])

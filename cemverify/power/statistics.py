@@ -1,4 +1,4 @@
-"""What a number of detections says about the probability of detection: exact binomial intervals, from scipy.
+"""Exact binomial intervals, from scipy, for the probability of detection given a number of detections.
 
 `scipy.stats` takes half a second to import, so it is imported where it is used.
 """
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4096)
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a binomial probability: it covers the true one at least that often.
+    """The exact interval of a binomial probability: it covers the true one with at least this confidence.
 
     Raises:
         ValueError: no trial, more successes than trials, or a confidence outside [0, 1].
@@ -23,7 +23,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tu
 
 @lru_cache(maxsize=4096)
 def upper_bound(successes: int, trials: int, confidence: float = 0.95) -> float:
-    """The exact one-sided upper bound: the true probability is at most this, at least that often.
+    """The exact one-sided upper bound of a binomial probability, with at least this confidence.
 
     Raises:
         ValueError: no trial, more successes than trials, or a confidence outside [0, 1].

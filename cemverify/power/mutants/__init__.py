@@ -1,7 +1,7 @@
 """Mutants: implementations with exactly one fault, each with the property that must kill it, and for which cause.
 
-A green verdict is worth what it would have caught. One file per family; most mutants replace one method of `Plain`,
-and those that misbehave rather than miscalculate wrap a sound implementation.
+A pass is worth as much as the faults that it would have caught. There is one file per family; most mutants replace
+one method of `Plain`, and those that misbehave rather than miscalculate wrap a sound implementation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FAMILIES = (
 
 
 def mutants() -> tuple[Mutant, ...]:
-    """Every mutant, of both kinds of implementations."""
+    """Every mutant, for both kinds of implementations."""
     return tuple(mutant for family in _FAMILIES for mutant in family.ZOO)
 
 

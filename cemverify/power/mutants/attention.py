@@ -17,7 +17,7 @@ ZOO = Zoo("attention")
 
 
 def finite_mask(penalty: float) -> dict[str, Any]:
-    """Parts that hide a token by a penalty in place of minus infinity."""
+    """Parts that mask a token with a finite penalty instead of minus infinity."""
 
     def bias(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         columns = torch.arange(length, device=rows.device)

@@ -26,11 +26,11 @@ Function = Callable[..., Any]
 Answer = TypeVar("Answer", bound=Callable[..., Any])
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
 
-ANSWER = "answer*"  # the cause of whatever moves a layer's output
+ANSWER = "answer*"  # the cause of every fault that changes a layer's output
 
 
 def sound() -> Implementation:
-    """A correct implementation: `Plain`, with the reference's energies beside it."""
+    """A correct implementation: `Plain`, with the reference's energies."""
     energies = {name: reference.reference.functions[name] for name in ("attention_energy", "mlp_energy")}
     plain = Plain().subject()
     absent = {name: reason for name, reason in plain.not_offered.items() if name not in energies}
@@ -41,27 +41,26 @@ def sound() -> Implementation:
 class Mutant:
     """An implementation that is known to be wrong.
 
-    It is killed if the named property is violated for the named cause; by another property or for another cause it
-    is not.
+    It counts as killed only if the named property is violated, and for the named cause.
     """
 
     id: str  # its name
     fault: str  # one sentence
     property: str  # id of the property that must kill it
-    # a shell pattern for the key that its record must give: what was compared, or the kind of fault
+    # a shell pattern for the record's key, which says what was compared, or the kind of fault
     cause: str
     subject: Callable[[], Subject] = field(repr=False)  # makes it
     family: str = ""  # where the fault lies
-    also_killed_by: tuple[str, ...] = ()  # patterns of further properties that must be violated
-    # puts the same fault around any implementation; None where the fault is a difference of answers, which
-    # `injection` adds to any implementation's
+    also_killed_by: tuple[str, ...] = ()  # patterns for the ids of further properties that must be violated
+    # puts the same fault around any implementation; None if the fault is a difference of answers, which `injection`
+    # adds to the answers of any implementation
     wrap: Wrap | None = field(default=None, repr=False)
-    # makes what it is without the fault, from which answers differ
+    # makes the same implementation without the fault
     original: Callable[[], Subject] = field(default=sound, repr=False)
-    # whether the fault is one of rounding, so that answers differ in the dtype asked and not in float64
+    # whether the fault is one of rounding: answers then differ only in the requested dtype, not in float64
     own_dtype: bool = False
-    needs: frozenset[str] = frozenset()  # features beside its property's without which it has no fault
-    edits: bool = False  # whether it edits arrays in place, which not every kind of array allows
+    needs: frozenset[str] = frozenset()  # further features, beside its property's, that the fault needs to show
+    edits: bool = False  # whether it edits arrays in place, which some kinds of arrays do not allow
 
     def kills(self, property_id: str) -> bool:
         """Whether the property must be violated."""
@@ -79,12 +78,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function that a fault is put around."""
+    """A function with a fault around it."""
 
     # name, function: its own
     name: str
     function: Function
-    memory: dict[Any, Any]  # what faults remember between the calls of all functions of an implementation
+    memory: dict[Any, Any]  # shared by all functions of an implementation, for faults that remember earlier calls
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -92,11 +91,11 @@ class Call:
 
 @dataclass(frozen=True)
 class TooLarge(Plain):
-    """`Plain`, whose updates are too large where a condition holds."""
+    """`Plain`, but its updates are too large where a condition holds."""
 
     where: Condition  # the condition
-    factor: float  # times the update
-    of: type  # the configurations for which it is looked at
+    factor: float  # multiplies the update
+    of: type  # the class of configurations to which the fault applies
 
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
@@ -104,16 +103,16 @@ class TooLarge(Plain):
 
 @dataclass(frozen=True)
 class After:
-    """A part that changes what the usual method answers; `change` gets that, then the method's arguments."""
+    """A part that changes the usual method's answer; `change` gets the answer, then the method's arguments."""
 
     change: Callable[..., Any]
 
 
-Part = Callable[..., Any] | After  # of the usual methods, and of a method's arguments
+Part = Callable[..., Any] | After  # gets the usual methods, then the method's arguments
 
 
 def plain_but(parts: Mapping[str, Part]) -> Plain:
-    """`Plain` with other parts in the place of its methods of these names; each gets the usual methods first."""
+    """`Plain` with other parts in place of its methods with these names; each gets the usual methods first."""
 
     def instead(name: str, part: Part) -> Function:
         if isinstance(part, After):
@@ -125,10 +124,10 @@ def plain_but(parts: Mapping[str, Part]) -> Plain:
 
 
 def with_changes(module: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
-    """A module with other words in the place of some, beside the right one.
+    """A second copy of a module, with some of its text replaced.
 
     Raises:
-        ModuleNotFoundError: there is none of that name. ValueError: the words do not stand there once.
+        ModuleNotFoundError: there is no such module. ValueError: a text to replace does not occur exactly once.
     """
     spec = find_spec(module)
     if spec is None or spec.origin is None:
@@ -137,7 +136,7 @@ def with_changes(module: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
 
 
 def in_both(layer: Function) -> Mapping[str, Any]:
-    """The parts with a function for attention and the MLP; it gets the usual one of them, then its arguments."""
+    """The same part for attention and the MLP; it gets the usual method of either, then its arguments."""
     return {
         "attention": lambda usual, *arguments: layer(usual.attention, *arguments),
         "mlp": lambda usual, *arguments: layer(usual.mlp, *arguments),
@@ -145,7 +144,7 @@ def in_both(layer: Function) -> Mapping[str, Any]:
 
 
 def fault(sentence: str) -> Callable[[Answer], Answer]:
-    """States what is wrong with a function, under the decorator of a `Zoo` that enters it."""
+    """States what is wrong with a function; this decorator goes under that of a `Zoo`, which adds the mutant."""
 
     def state(answer: Answer) -> Answer:
         setattr(answer, _FAULT, sentence)
@@ -158,16 +157,16 @@ _FAULT = "fault_of_a_mutant"
 
 
 class OfPlain(TypedDict, total=False):
-    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`."""
+    """Optional arguments of a mutant that is a variant of `Plain`; as in `Mutant`."""
 
-    # further properties; of the same property of another function the name of that function is enough
+    # further properties; for the same property of another function, the name of that function is enough
     also: tuple[str, ...]
     own_dtype: bool
     needs: tuple[str, ...]
 
 
 class OfAny(TypedDict, total=False):
-    """What a mutant that wraps any implementation may say beside its fault, property and cause: as in `Mutant`."""
+    """Optional arguments of a mutant that wraps any implementation; as in `Mutant`."""
 
     also: tuple[str, ...]
     original: Callable[[], Implementation]
@@ -179,21 +178,21 @@ class Zoo(list[Mutant]):
 
     def __init__(self, family: str, original: Callable[[], Implementation] = sound) -> None:
         self.family = family
-        self.original = original  # what is wrapped, where a mutant names no other
+        self.original = original  # what mutants wrap by default
 
-    # Decorators enter the function under them and under `fault`: its name becomes the id, property_ must be violated
-    # for the cause.
+    # These decorators stand above `fault` and add the function as a mutant: its name becomes the id, and property_
+    # must be violated for the cause.
 
     def calls(
         self, property_: str, cause: str, *, of: str = "*", **more: Unpack[OfAny]
     ) -> Callable[[Answer], Answer]:
-        """Enters a function as the `answer` of `calling`."""
+        """Adds a function as the `answer` of `calling`."""
         return self.enter(self.calling, property_, cause, of=of, **more)
 
     def enter(
         self, make: Callable[..., Mutant], property_: str, cause: str, **more: Any
     ) -> Callable[[Answer], Answer]:
-        """Enters the mutant that `make` makes of the function under it."""
+        """Adds the mutant that `make` makes from the decorated function."""
 
         def enter(answer: Answer) -> Answer:
             id_ = answer.__name__.replace("_", "-")
@@ -202,7 +201,7 @@ class Zoo(list[Mutant]):
 
         return enter
 
-    # The others make mutants of an expression, as rows of a table.
+    # The others are expressions that make a mutant, as in the rows of a table.
 
     def but(
         self,
@@ -216,7 +215,7 @@ class Zoo(list[Mutant]):
         needs: tuple[str, ...] = (),
         **parts: Part,
     ) -> Mutant:
-        """A mutant that is `Plain` but for some parts, as for `plain_but`."""
+        """A mutant that is `Plain` except for some parts, as in `plain_but`."""
         make, more = partial(plain_but, parts), OfPlain(also=also, own_dtype=own_dtype, needs=needs)
         return self._of_plain(id_, fault, property_, cause, make, **more)
 
@@ -230,7 +229,7 @@ class Zoo(list[Mutant]):
         base: type[Plain] = Plain,
         **more: Unpack[OfPlain],
     ) -> Mutant:
-        """A mutant that is `Plain`, or another one like it, with other words in the place of some of its file."""
+        """A mutant that is `Plain`, or another `base`, with some of the text of its file replaced."""
 
         def make() -> Plain:
             made: Plain = getattr(with_changes(base.__module__, changes), base.__name__)()
@@ -250,7 +249,7 @@ class Zoo(list[Mutant]):
         cause: str = ANSWER,
         **more: Unpack[OfPlain],
     ) -> Mutant:
-        """A mutant whose updates are too large where a condition holds: where, factor and of as for `TooLarge`."""
+        """A mutant whose updates are too large where a condition holds; where, factor and of as in `TooLarge`."""
         return self._of_plain(id_, fault, property_, cause, partial(TooLarge, where, factor, of), **more)
 
     def calling(
@@ -264,11 +263,11 @@ class Zoo(list[Mutant]):
         of: str = "*",
         **more: Unpack[OfAny],
     ) -> Mutant:
-        """A mutant of any implementation, some of whose functions answer otherwise.
+        """A mutant of any implementation in which some functions give other answers.
 
         Args:
-            answer: gets the right function as a `Call`, then the arguments. of: a pattern of the names of functions
-                that it stands in for.
+            answer: gets the right function as a `Call`, then the arguments. of: a pattern for the names of the
+                functions that it replaces.
         """
 
         def wrap(implementation: Implementation) -> Implementation:
@@ -293,7 +292,7 @@ class Zoo(list[Mutant]):
         original: Callable[[], Subject] | None = None,
         **more: Any,
     ) -> Mutant:
-        """A mutant that `wrap` makes of any implementation."""
+        """A mutant that `wrap` makes from any implementation."""
         make = original or self.original
         return self.made(id_, fault, property_, cause, lambda: wrap(make()), wrap=wrap, original=make, **more)
 
@@ -314,7 +313,7 @@ class Zoo(list[Mutant]):
         needs: tuple[str, ...] = (),
         **more: Any,
     ) -> Mutant:
-        """A mutant of this family that `subject` makes; more as for `Mutant`."""
+        """A mutant of this family, made by `subject`; more as in `Mutant`."""
         also = _in_full(property_, also)
         return Mutant(id_, fault, property_, cause, subject, self.family, also, needs=frozenset(needs), **more)
 
@@ -334,22 +333,23 @@ def arrays_of(arguments: tuple[Any, ...]) -> list[Any]:
 
 
 def in_dtype(array: Any, dtype: str) -> Any:
-    """The array of torch or NumPy in another dtype."""
+    """An array of torch or NumPy in another dtype."""
     return array.to(getattr(torch, dtype)) if isinstance(array, Tensor) else array.astype(dtype)
 
 
 def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda answer: answer + 0) -> Function:
-    """An `answer` that is kept for a key of the arguments, and given again for that.
+    """An `answer` that is stored under a key of the arguments, and returned again for an equal key.
 
     Args:
-        key: None where nothing is to be kept. again: what is made of an answer that is given; usually a copy.
+        key: may return None to store nothing. again: applied to a stored answer before it is returned; copies it by
+            default.
     """
 
     def answer(call: Call, *arguments: Any) -> Any:
         if (key_ := key(*arguments)) is None:
             return call(*arguments)
         if (name := (call.name, key_)) not in call.memory:
-            # the arrays too, or their ids would soon be those of others
+            # keep the arrays too, or other arrays could soon get their ids
             call.memory[name] = call(*arguments), arrays_of(arguments)
         return again(call.memory[name][0])
 
@@ -357,7 +357,7 @@ def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda an
 
 
 def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:
-    """The implementation with `change(name, function)` in the place of each of its functions."""
+    """The implementation with `change(name, function)` in place of each of its functions."""
     functions: Mapping[str, Function] = {
         name: change(name, function) if name in FUNCTIONS else function
         for name, function in implementation.functions.items()

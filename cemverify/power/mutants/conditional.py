@@ -1,6 +1,6 @@
 """Faults that show only sometimes: at one size, in one dtype, for one layout, in one mode, on one call.
 
-Those of sizes and of dtypes compute wrongly; those of layouts, modes and calls wrap any implementation.
+Faults of sizes and dtypes compute wrongly; faults of layouts, modes and calls wrap any implementation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ZOO = Zoo("conditional")
 
 
 ZOO += [
-    # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
+    # Wrong only in some cases: updates are too large, by one part in a hundred unless another factor is given.
     ZOO.too_large("wrong-at-odd-head-sizes", "Wrong only at odd head dimensions above one.",
         "gradient/attention/plain", lambda _, c: c.R % 2 == 1 and c.R > 1, of=AttentionConfig),
     ZOO.too_large("wrong-at-odd-hidden-sizes", "Wrong only at odd numbers of hidden units above one.",

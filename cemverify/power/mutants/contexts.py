@@ -1,4 +1,4 @@
-"""Faults that take two circumstances at once: how a call is made, what came before it, and how its arrays lie."""
+"""Faults that need two circumstances at once: how a call is made, what came before it, how its arrays lie."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRODUCT = "product*"
 
 
 class Backwards(torch.autograd.Function):
-    """What it is given, with a change of the gradient that comes back."""
+    """The identity, except that it changes the gradient in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -33,7 +33,7 @@ class Backwards(torch.autograd.Function):
         return ctx.change(products[0]), None
 
 
-_LATEST = {"step size": 1.0}  # of all calls
+_LATEST = {"step size": 1.0}  # shared by all calls
 
 
 def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
@@ -124,7 +124,7 @@ ZOO += [
         "contexts/attention/any-options",
         ("c: AttentionConfig) -> Tensor:\n        for", f"c: AttentionConfig) -> Tensor:{_APART}        for"),
         ("c: MLPConfig) -> Tensor:\n        for", f"c: MLPConfig) -> Tensor:{_APART}        for"),
-        # in a block state and memory are two arrays, so that it trains
+        # in a block, state and memory are two arrays, so it trains
         ("layer(h, self.norm(h, w, c), w, c)", "layer(h, self.norm(h, w, c).clone(), w, c)"),
         cause=_PRODUCT, also=("mlp",)),
     ZOO.but("pulls-back-with-the-latest-step",
@@ -138,7 +138,7 @@ ZOO += [
 
 
 def first_are_trained(count: int, layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-    """What a layer gives; on the way back all steps but so many of the first are passed over."""
+    """A layer's output; the backward pass skips all steps except the first few."""
     first: Tensor = layer(x, h, w, replace(c, steps=min(count, c.steps)))
     rest: Tensor = layer(first, h, w, replace(c, steps=c.steps - count)) if c.steps > count else first
     return first + (rest - first).detach()

@@ -76,7 +76,7 @@ def edits_its_configuration(call: Call, *arguments: Any) -> Any:
 
 
 class _Counted(torch.nn.Module):
-    """A buffer that moves with each call, as one does that goes on with a power iteration."""
+    """A buffer that changes with each call, like one that continues a power iteration."""
 
     calls: Tensor
 
@@ -103,7 +103,7 @@ ZOO += [
 
 
 def _instead(answer: Any, dtype: str, other: str) -> Any:
-    """What is of one dtype, in another."""
+    """Converts arrays of one dtype to another."""
     return in_dtype(answer, other) if str(answer.dtype).removeprefix("torch.") == dtype else answer
 
 
@@ -169,7 +169,7 @@ def keeps_widened_weights(call: Call, *arguments: Any) -> Any:
     if states[0].dtype == torch.bfloat16:
         for w in weights.values():
             if id(w) not in call.memory:
-                call.memory[id(w)] = (w, w.clone())  # the array too, or its id would be another's soon
+                call.memory[id(w)] = (w, w.clone())  # keep the array too, or another array could soon get its id
         weights = {name: call.memory[id(w)][1] for name, w in weights.items()}
     return call(*states, weights, config)
 

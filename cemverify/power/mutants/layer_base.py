@@ -1,4 +1,4 @@
-"""Mutants of energy layers: any layer, one of whose functions answers otherwise."""
+"""Mutants of energy layers: any layer in which one function gives other answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cemverify.power.mutants.layer_papers import layer as example_layer
 
 
 def sound_layer() -> EnergyLayer:
-    """A correct layer: attention of fixed weights as a black box."""
+    """A correct layer: attention with fixed weights as a black box."""
     energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), torch.Generator().manual_seed(0)).energy
 
     def of_dtype(x: Tensor) -> Any:
@@ -37,11 +37,11 @@ def sound_layer() -> EnergyLayer:
 
 
 class OfLayer(TypedDict, total=False):
-    """What a mutant of energy layers may say beside its fault, property and cause."""
+    """Optional arguments of a mutant of energy layers."""
 
-    of: str  # "update", "energy", "state_map", "lagrangian" or "preconditioner"; the function that answers otherwise
-    original: Callable[[], EnergyLayer]  # the layer that it is put into, unless another is asked for
-    example: str  # the name of an example of this repository, which is the original
+    of: str  # the faulty function: "update", "energy", "state_map", "lagrangian" or "preconditioner"
+    original: Callable[[], EnergyLayer]  # the layer that gets the fault by default
+    example: str  # the original, as the name of an example of this repository
     # needs, edits: as in `Mutant`
     needs: tuple[str, ...]
     edits: bool
@@ -51,7 +51,7 @@ class LayerZoo(Zoo):
     """The mutants of one family of energy layers."""
 
     def answers(self, property_: str, cause: str, **more: Unpack[OfLayer]) -> Callable[[Function], Function]:
-        """Enters a function as the `answer` of `answering`; its name becomes the id."""
+        """Adds a function as the `answer` of `answering`; its name becomes the id."""
         return self.enter(self.answering, property_, cause, **more)
 
     def answering(
@@ -68,9 +68,9 @@ class LayerZoo(Zoo):
         needs: tuple[str, ...] = (),
         edits: bool = False,
     ) -> Mutant:
-        """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *memories)`.
+        """A mutant of any layer with a function `of`: `answer(f, x, *memories)` replaces f(x, *memories).
 
-        What f is given by keyword stays in `f.keywords`.
+        f is the original function; its keyword arguments are bound, as `f.keywords`.
         """
         make = partial(example_layer, example) if example else original
 
@@ -91,7 +91,7 @@ class LayerZoo(Zoo):
 
 
 def each(change: Callable[..., Any], *states: Any) -> Any:
-    """The change of one array, or of each of a tuple's; of more arrays where each state has several."""
+    """Applies a change to one array or to each of a tuple; with several states, to corresponding arrays together."""
     first = states[0]
     if not isinstance(first, tuple):
         return change(*states)
@@ -100,7 +100,7 @@ def each(change: Callable[..., Any], *states: Any) -> Any:
 
 
 def remembered() -> Function:
-    """An `answer` that is the last one again for the same array, edited or not."""
+    """An `answer` that is repeated for the same array, even if that was edited in between."""
     memory: dict[str, Any] = {}
 
     def answer(f: Function, x: Any, *memories: Any) -> Any:
@@ -112,21 +112,21 @@ def remembered() -> Function:
 
 
 def states_of(x: Any) -> tuple[Any, ...]:
-    """The one state, or each of a tuple's."""
+    """The states as a tuple."""
     return x if isinstance(x, tuple) else (x,)
 
 
 def first_of(states: Any) -> Any:
-    """One array, or the first of a tuple's."""
+    """The array, or the first of a tuple."""
     return states[0] if isinstance(states, tuple) else states
 
 
 def last_of(states: Any) -> Any:
-    """One array, or the last of a tuple's."""
+    """The array, or the last of a tuple."""
     return states[-1] if isinstance(states, tuple) else states
 
 
 def from_the_start(a: Tensor) -> Tensor:
-    """The numbers that an array would have, were it no view: from the start of its storage, one after the other."""
+    """The numbers of an array read as if it were not a view: from the start of its storage, one after the other."""
     size = a.untyped_storage().size() // a.element_size()
     return a if size == a.numel() else torch.as_strided(a, (size,), (1,), 0)[: a.numel()].reshape(a.shape)

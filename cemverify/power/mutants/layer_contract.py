@@ -1,7 +1,7 @@
-"""Faults of what energy layers keep to between calls, each in a function that only some declarations have.
+"""Faults against the contract of energy layers, each in a function that only some declarations have.
 
-State maps, Lagrangians, preconditioners, several steps, several states, coupled and present-state energies, noise and
-masks are used by some layers and not by others, and so are the faults that lie in them. Each is put into the example
+Only some layers have state maps, Lagrangians, preconditioners, several steps, several states, coupled and
+present-state energies, noise or masks, and only these can have the faults here. Each fault is put into the example
 that declares the function, and into any other layer that does.
 """
 
@@ -27,7 +27,7 @@ _AROUND, _RECORDED = "modes/layer/surroundings", "modes/layer/no-gradients"
 
 
 def _in(example: str, of: str = "update", *, edits: bool = False) -> OfLayer:
-    """A fault of a function of an example, which is written in torch."""
+    """A fault in a function of an example that is written in torch."""
     return {"example": example, "of": of, "needs": ("torch",), "edits": edits}
 
 

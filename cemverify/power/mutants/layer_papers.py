@@ -1,7 +1,7 @@
-"""Faults of particular energy layers: each is an example of this repository with one line written otherwise.
+"""Faults of particular energy layers: each is an example of this repository with one line changed.
 
-The examples read like their papers, and so does a fault: what stands in the file, and what somebody wrote instead.
-They are there in a clone of the repository only.
+The examples read like their papers, and so does a fault: the text of the file, and what somebody might write instead.
+The examples exist only in a clone of the repository.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRADIENT = "gradient/layer/energy"
 _DERIVATIVES = "training/layer/derivatives-agree"
 _BY_DIFFERENCES = "product*"
 _FOLDER = "examples"
-# ISTA says its threshold twice: in the proximal map, and in the update
+# ISTA has its threshold twice: in the proximal map, and in the update
 _THRESHOLDS = """    return torch.relu(v - eta * LAMBDA)
 
 
@@ -31,7 +31,7 @@ def sparser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def layer(example: str, *changes: tuple[str, str]) -> EnergyLayer:
-    """An example, with other words in the place of some.
+    """An example with some of its text replaced.
 
     Raises:
         LoadError: the examples are not installed.
@@ -45,7 +45,7 @@ def layer(example: str, *changes: tuple[str, str]) -> EnergyLayer:
     return made
 
 
-# example, id, fault, what stands there, what was written; then property and cause, if not the usual ones
+# example, id, fault, the text there, the text instead; then property and cause, if not the usual ones
 _SLIPS: Sequence[tuple[str, ...]] = (
     # CEM attention
     # CEM MLP
@@ -149,7 +149,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "descent/layer/slope", _SLOPE),
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.", "- w @ x)",
      "- w.roll(1, -1) @ x)", "gradient/layer/symmetric-coupling", ANSWER),
-    # far out: large states, distant starts, parameters as they become
+    # far out: large states, distant starts, parameters after training
     ("cem_attention", "penalty-in-place-of-the-mask", "Later keys get a large penalty in place of a mask.",
      '(torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)',
      'torch.einsum("bid,bkjd->bkij", x, beta) / TAU - 65504.0 * later', "structure/layer/causality",
@@ -174,7 +174,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     # a step size that depends on the state
     ("adaptive_step", "size-of-the-batch", "All rows take the step of the steepest one.", "(1 + 3 * square)",
      "(1 + 3 * square.max())", "structure/layer/batch-independence", "*"),
-    # layers whose every token is a step
+    # layers in which every token is a step
     ("online_layers.delta_chunks", "short-chunk-forgotten", "A last chunk that is not full changes no state.",
      "S = S + k.mT @ U", "S = S + k.mT @ U if k.shape[1] == CHUNK else S", "structure/layer/reference", ANSWER),
     ("online_layers.delta_chunks", "correction-detached",

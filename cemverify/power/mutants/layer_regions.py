@@ -1,4 +1,4 @@
-"""Faults of energy layers that show at some places alone: past a size, far out, at rest, where tokens are masked."""
+"""Faults of energy layers that show only in some regions: past a size, far out, at rest, where tokens are masked."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WHOLE, _BOUNDED = "descent/layer/whole-step", "descent/layer/smoothness"
 _ALONE = "*"
 
 
-# --- layers that have what the plain one lacks ----------------------------------------------------------------
+# --- layers with functions that the plain one lacks -----------------------------------------------------------
 
 
 def retrieval() -> EnergyLayer:
-    """Hopfield retrieval from a number of patterns of its own."""
+    """Hopfield retrieval from this many patterns of its own."""
 
     def update(x: Tensor, patterns: Tensor) -> Tensor:
         return torch.softmax(x @ patterns.mT, -1) @ patterns - x
@@ -35,11 +35,11 @@ def retrieval() -> EnergyLayer:
     return energy_layer(update=update, energy=energy, state=("J", 4), memory=("M", 4), causal=False, monotone=True)
 
 
-_STIFFEST = 10.0  # the largest curvature, in one direction of sixteen; 1 in all others
+_STIFFEST = 10.0  # the curvature in one of sixteen directions; it is 1 in all others
 
 
 def ravine(step: float, bound: float = _STIFFEST) -> EnergyLayer:
-    """Steps down a quadratic energy that is curved in one direction far more than in the others."""
+    """Steps down a quadratic energy with far more curvature in one direction than in the others."""
     D = 16
     axis = torch.ones(D, dtype=torch.float64) / D**0.5
     curved = torch.eye(D, dtype=torch.float64) + (_STIFFEST - 1) * torch.outer(axis, axis)
@@ -140,14 +140,14 @@ ZOO += [
 
 
 def _beyond_mask(f: Any, x: Tensor) -> Tensor:
-    """A product of what masked tokens hold with what the others hold, (B,): zero where none is masked."""
+    """A product of the values of masked tokens with those of the others, (B,): zero if none is masked."""
     mask = f.keywords.get("mask")
     unmasked = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
     return ((x * (1 - unmasked)[..., None]).sum(1) * (x * unmasked[..., None]).sum(1)).sum(-1) / 8
 
 
 def chain(bound: float) -> EnergyLayer:
-    """Neighbours in a row pull at each other; the most where every other token is up, and the next one down."""
+    """Neighbours in a row pull at each other; the pull is largest where tokens alternate between up and down."""
 
     def energy(x: Tensor) -> Tensor:
         return (x[:, 1:] - x[:, :-1]).square().sum((1, 2)) / 2
@@ -171,7 +171,7 @@ def chain(bound: float) -> EnergyLayer:
 
 
 def turned(P: tuple[tuple[float, ...], ...]) -> EnergyLayer:
-    """A step down |x - m|^2 / 2, turned by P."""
+    """A step down |x - m|^2 / 2, rotated by P."""
     by = torch.tensor(P, dtype=torch.float64)
     return energy_layer(
         update=lambda x, m: (m - x) @ by.to(x).mT,
@@ -186,7 +186,7 @@ _SKEW = ((0.0, 1.0, -2.0), (-1.0, 0.0, 0.5), (2.0, -0.5, 0.0))
 
 
 def strategies(mean: Function) -> EnergyLayer:
-    """Replicator dynamics: shares x grow by how much fitter than the mean they are, and their sum stays 1."""
+    """Replicator dynamics: shares x grow by their fitness above the mean, and their sum stays 1."""
 
     def update(x: Tensor, m: Tensor) -> Tensor:
         fitness = x + m
@@ -203,7 +203,7 @@ def strategies(mean: Function) -> EnergyLayer:
 
 
 def pair(*order: str) -> EnergyLayer:
-    """Two blocks, a and then b, each set to where the energy is least given the other."""
+    """Two blocks, a and then b, each set to the minimum of the energy given the other."""
 
     def update(x: Any) -> Any:
         a = x.b / 2 + 1
@@ -222,7 +222,7 @@ def pair(*order: str) -> EnergyLayer:
 
 
 def smoothed(edges: Callable[[Tensor], Tensor]) -> EnergyLayer:
-    """A row smoothed along edges between its tokens: where |x - m|^2 + sum_edges |x_j - x_i|^2 is least."""
+    """A row smoothed along edges between its tokens: the minimum of |x - m|^2 + sum_edges |x_j - x_i|^2."""
 
     def counted(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, J)
         return torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)

@@ -1,4 +1,4 @@
-"""Faults of any energy layer: each wraps a layer's update or energy, whatever the layer is."""
+"""Faults for any energy layer: each wraps the layer's update or energy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CALLS = itertools.count(1)
 
 
 def _rolled(array: Any) -> Any:
-    """Every token where the next one was."""
+    """Moves every token to the place of the one before."""
     return array[:, [*range(1, array.shape[1]), 0]]
 
 
 def scaled(factor: float, where: Callable[[Any], bool]) -> Function:
-    """An update that is multiplied by a factor where a condition on its state, or states, holds."""
+    """An update that is multiplied by a factor where a condition on its state or states holds."""
     return lambda f, x, *m: each(lambda u: u * (factor if where(x) else 1.0), f(x, *m))
 
 
@@ -208,7 +208,7 @@ ZOO += [
 
 
 def _elementwise() -> EnergyLayer:
-    """A right layer whose numbers do not depend on each other, with all that is tested on request."""
+    """A correct layer whose numbers are independent of each other, with everything that is tested on request."""
     return energy_layer(
         update=lambda x, m: torch.tanh(m) - torch.tanh(x),
         energy=lambda g, m: (torch.logaddexp(g, -g) - torch.tanh(m) * g).sum(-1),
@@ -265,7 +265,7 @@ def layer_wrong_past_32_tokens(f: Function, x: Any, *m: Any) -> Any:
 
 # --- contexts -----------------------------------------------------------------------------------------------
 
-# what is kept from one call to the next, by mutant
+# kept from one call to the next, by mutant
 _MEMORY: dict[Any, Any] = {}
 _CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", ANSWER, "product*"
 

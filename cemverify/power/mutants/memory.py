@@ -1,4 +1,4 @@
-"""Faults of memory between calls: something of an earlier call is left over."""
+"""Faults of memory between calls: something is left over from an earlier call."""
 
 from __future__ import annotations
 

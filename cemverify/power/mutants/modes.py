@@ -1,4 +1,4 @@
-"""Faults that show under one machine only: compiled, mapped, with gradients recorded, on a CUDA device."""
+"""Faults that show in one mode only: compiled, mapped, with gradients recorded, on a CUDA device."""
 
 from __future__ import annotations
 

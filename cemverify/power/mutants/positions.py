@@ -16,7 +16,7 @@ ZOO = Zoo("positions")
 
 
 def distances_capped_at(most: int) -> Part:
-    """ALiBi that treats all larger distances alike."""
+    """ALiBi that treats all larger distances as equal."""
 
     def bias(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = usual.bias(rows, length, w, c)  # (K, J, S)
@@ -30,7 +30,7 @@ Angles = Callable[[Tensor, Tensor], Tensor]  # of rows (J) and frequencies (R/2)
 
 
 def rotary(angles: Angles) -> Function:
-    """Rotation by other angles than the product of rows and frequencies."""
+    """Rotation by angles other than the product of rows and frequencies."""
 
     def rotate(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         if c.position != "rotary":
@@ -45,7 +45,7 @@ def rotary(angles: Angles) -> Function:
 
 
 def narrow_rotary(angles: Angles) -> Function:
-    """The same, unless arrays are float64."""
+    """The same, except for float64 arrays."""
     rotate = rotary(angles)
     return lambda usual, x, *arguments: (usual.rotate if x.dtype == torch.float64 else partial(rotate, usual))(
         x, *arguments

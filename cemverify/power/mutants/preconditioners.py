@@ -16,7 +16,7 @@ ZOO = Zoo("preconditioners")
 
 
 def of_ranks(most: int) -> Function:
-    """The cross term U V^T + V U^T of so many first ranks."""
+    """The cross term U V^T + V U^T, with only the first ranks."""
     return lambda usual, w: usual.cross({name: w[name][..., :most] for name in ("P_U", "P_V")})
 
 

@@ -1,4 +1,4 @@
-"""Faults of one region that questions must reach: long rows, many heads, far states, the dtype of one function."""
+"""Faults in one region that questions must reach: long rows, many heads, far states, the dtype of one function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZOO += [
         "gradient/attention/long-rows-with-diagonal-and-bias", bias=After(lambda bias, rows, length, w, c:
             bias if c.position != "self-cross"
             else torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias))),
-    # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
+    # Wrong only in some cases: updates are too large, by one part in a hundred unless another factor is given.
     ZOO.too_large("wrong-beyond-two-hundred-and-fifty-six-tokens", "Wrong only beyond a block of 256 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
     ZOO.too_large("wrong-for-exactly-one-block", "Wrong only for rows of exactly 128 tokens.",
@@ -114,7 +114,7 @@ ZOO += [
 
 
 def _coarse(array: Any) -> Any:
-    """What went through bfloat16, of float32 alone."""
+    """Rounds float32 arrays, and no others, to bfloat16 and back."""
     return array.bfloat16().to(array.dtype) if isinstance(array, Tensor) and array.dtype == torch.float32 else array
 
 

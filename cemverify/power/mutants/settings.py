@@ -49,7 +49,7 @@ def _set_jax(option: str, value: object) -> None:
     jax.config.update(option, value)
 
 
-# by the name that `process_state` gives a setting; the random states are added to its table
+# by the name of the setting in `process_state`, with the random states in addition
 CHANGES: Mapping[str, Callable[[], object]] = {
     "trace and profile functions": lambda: threading.setprofile(lambda *_: None),
     "gradient mode": lambda: torch.set_grad_enabled(False),
@@ -92,7 +92,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
 
 
 def changing(change: Callable[[], object], implementation: Implementation) -> Implementation:
-    """An implementation each of whose functions makes that change after it has computed its answer."""
+    """An implementation in which each function makes this change after it has computed its answer."""
 
     def changes(_: str, function: Function) -> Function:
         def answer(*arguments: Any) -> Any:
@@ -106,7 +106,7 @@ def changing(change: Callable[[], object], implementation: Implementation) -> Im
 
 
 def _beside_jax() -> Implementation:
-    importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
+    importlib.import_module("jax")  # before the first call: a later import would change nothing
     return sound()
 
 

@@ -1,4 +1,4 @@
-"""Faults that begin at sizes beyond those of small cases: long rows, many rows, heads, features, units and steps."""
+"""Faults that begin beyond the sizes of small cases: long rows, many rows, heads, features, units and steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("sizes")
 
-# words of `Plain`: positions of rotary and of ALiBi, and the dtype of the layer
+# texts in `Plain`: positions of rotary and of ALiBi, and the dtype of the layer
 _ROWS, _DISTANCE, _OWN = "rows.to(exact.dtype)[:, None]", "* distance", 'w["W_Q"].dtype'
 _TOKENS = "sizes/attention/tokens-float64"
 _WIDTHS = "sizes/attention/widths"

@@ -13,7 +13,7 @@ from cemverify.power.mutants.base import After, Mutant, Zoo
 ZOO = Zoo("subtle")
 
 
-# for each place the methods of `Plain` whose results are off there, and along which axis
+# for each place, the methods of `Plain` whose results are off there, and the axis
 _METHODS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "head": (("attention_direction",), 1),
     "feature": (("attention_direction", "mlp_direction"), -1),
@@ -25,7 +25,7 @@ _METHODS: Mapping[str, tuple[tuple[str, ...], int]] = {
 
 
 def _last(values: Tensor, axis: int, epsilon: float) -> Tensor:
-    """The values, the last along an axis larger by epsilon."""
+    """The values, with the last along an axis larger by epsilon."""
     n = values.shape[axis]
     scale = torch.ones(n, dtype=values.dtype, device=values.device)
     scale[-1] += epsilon
@@ -33,7 +33,7 @@ def _last(values: Tensor, axis: int, epsilon: float) -> Tensor:
 
 
 def off_by(property_: str, place: str, exponent: int) -> Mutant:
-    """The mutant whose update is too large by 10^exponent in its last head, feature, token, unit, key or weight."""
+    """A mutant whose update is too large by 10^exponent in its last head, feature, token, unit, key or weight."""
     layer, (methods, axis) = property_.split("/")[1], _METHODS[place]
     words = {"key": "feature of the keys", "unit": "hidden unit", "weight": "key's attention weight"}
     off: Mapping[str, Any] = dict.fromkeys(methods, After(lambda values, *_: _last(values, axis, 10.0**exponent)))

@@ -1,4 +1,4 @@
-"""Faults of attention that is evaluated in tiles: edges, truncation, the running maximum, what is computed again."""
+"""Faults of attention that is evaluated in tiles: edges, truncation, the running maximum, recomputation."""
 
 from __future__ import annotations
 

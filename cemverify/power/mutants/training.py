@@ -1,4 +1,4 @@
-"""Faults of gradients: right answers that cannot be trained."""
+"""Faults of gradients: answers are right, but training goes wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRODUCT = "product*"
 
 
 class _LastProduct(torch.autograd.Function):
-    """A product whose backward pass reads the factors of whichever forward pass was the last."""
+    """A product whose backward pass reads the factors of the most recent forward pass."""
 
     factors: ClassVar[tuple[Tensor, ...]] = ()
 
@@ -38,14 +38,14 @@ def _a_step_less(x: Tensor, c: Any) -> Any:
 
 
 def _backwards(change: Callable[[Tensor], Tensor]) -> Part:
-    """The usual step, whose gradient is changed on its way back."""
+    """The usual step, with a change of the gradient in the backward pass."""
     return lambda usual, x, heads, w, c: Backwards.apply(usual.advance(x, heads, w, c), change)  # type: ignore[no-untyped-call]
 
 
 def _read_by_pointer(gradient: Tensor) -> Tensor:
-    """As a kernel reads it that is handed the memory alone, and not the strides."""
+    """Reads a gradient like a kernel that gets its memory but not its strides."""
     if gradient.untyped_storage().nbytes() < gradient.numel() * gradient.element_size():
-        return torch.full_like(gradient, torch.nan)  # it would read beyond its end
+        return torch.full_like(gradient, torch.nan)  # such a kernel would read beyond the end
     strides = torch.empty(gradient.shape, device="meta").stride()
     return gradient.as_strided(gradient.shape, strides, 0).clone()
 
