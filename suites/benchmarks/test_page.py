@@ -1,4 +1,4 @@
-"""The benchmarks of a CPU: what they print was measured, and nothing is printed that missed its budget."""
+"""The CPU benchmarks print only what was measured, and nothing that missed its error budget."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_flops_are_those_that_torch_counts_but_for_the_causal_half(kind: Kind) -
     layer = CEMAttention(kind.config(shape.dim, shape.heads), torch.Generator().manual_seed(0))
     with blocked.using("formula"):
         dense = matmul_flops(layer.to("meta"), torch.zeros(1, 48, 16, device="meta")) / 48
-    # torch counts no products of numbers with numbers, and every pair of tokens
+    # torch does not count products of single numbers, and counts every pair of tokens
     assert dense == pytest.approx(flops(kind, replace(shape, tokens=95)), rel=0.06)
 
 
@@ -98,7 +98,7 @@ def test_the_page_says_nothing_of_what_was_not_measured() -> None:
 def test_the_peak_of_memory_is_that_of_this_program() -> None:
     statm, before = Path("/proc/self/statm"), peak_memory("cpu")
     now = 4096 * int(statm.read_text().split()[1]) if statm.exists() else 0
-    held = bytearray(before - now + 2**27)  # more than ever before, and every page of it written
+    held = bytearray(before - now + 2**27)  # more than ever before, and every page is written to
     held[::4096] = b"1" * len(held[::4096])
     assert before + 2**26 <= peak_memory("cpu") < before + 2**28
 
@@ -158,13 +158,13 @@ def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.
     assert "on a GPU" in (tmp_path / "gpu.md").read_text()
 
 
-# --- a GPU that is not there: a part of its paths, in a process, since the stand-in comes before torch ---
+# --- a simulated GPU: some of its paths, in a new process, because the stand-in is loaded before torch ---
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(absent_gpu.missing() is not None, reason=str(absent_gpu.missing()))
 def test_a_sample_of_the_paths_would_run_on_a_gpu_and_the_formula_knows_its_memory() -> None:
-    part = "fault or path or 86M and (llama or t2)"  # both ways, and what stands in one step of the smallest models
+    part = "fault or path or 86M and (llama or t2)"  # plain and compiled, and the smallest models' traffic
     command = [sys.executable, "-m", "pytest", "-q", "benchmarks/rehearsal", "--each", "9", "-k", part]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""Asks one implementation of a round, in a process of its own."""
+"""Tests one implementation of a round, in its own process."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from suites.blind.rounds import read
 
 Answer = dict[str, Any]
 CPU_SECONDS = 600
-STANDSTILL = 30.0  # seconds in which nothing is computed
+STANDSTILL = 30.0  # seconds without computation
 
 
 def context() -> Any:
-    """Of processes that start with everything imported."""
+    """The multiprocessing context: processes start with everything imported."""
     processes = get_context("forkserver")
     processes.set_forkserver_preload([__name__])
     return processes
 
 
 def apart(processes: Any, folder: Path, name: str, first: str = "") -> Answer:
-    """What `ask` finds, from a process of its own, which the implementation may end."""
+    """The result of `ask` from a new process, which the implementation may end."""
     ours, theirs = processes.Pipe(duplex=False)
     process = processes.Process(target=_answer, args=(theirs, folder, name, first))
     process.start()
@@ -63,10 +63,10 @@ def _answer(there: Any, folder: Path, name: str, first: str) -> None:
 
 
 def ask(folder: Path, name: str, first: str = "") -> Answer:
-    """Whether some property is violated, at the default budget with seed 0; the first one that is.
+    """Whether any property is violated, at the default budget with seed 0; returns the first.
 
     Args:
-        folder: of the round. first: id of the property that is asked before others, if there is one.
+        folder: of the round. first: id of the property to test first, if any.
     """
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -75,10 +75,10 @@ def ask(folder: Path, name: str, first: str = "") -> Answer:
     subject = round_.implementation(name)
     usual, undecided = ProcessState.now(), dict[str, str]()
     for property_ in in_order(subject, first):
-        if property_.first:  # a check asks it of a process of its own
+        if property_.first:  # a check tests it in a new process
             subject = round_.implementation(name, anew=True)
         record = judge_property(subject, property_, Effort(shrink=False))
-        usual.restore()  # as the process does that holds an implementation in a check
+        usual.restore()  # as in the process that runs the implementation in a check
         seconds = round(time.process_time() - began, 1)
         if record.verdict == Verdict.VIOLATED:
             return {"violated": True, "by": property_.id, "cause": record.cause, "seconds": seconds}
@@ -88,10 +88,10 @@ def ask(folder: Path, name: str, first: str = "") -> Answer:
 
 
 def in_order(subject: Subject, first: str = "") -> list[Property]:
-    """The properties that it can be asked, in the order of a check.
+    """The properties that apply, in the order of a check.
 
     Args:
-        first: id of the one that comes before all others, but for those that a check asks of a process of their own.
+        first: id of the one to test before all others, except those that a check tests in a new process.
     """
     ordered = TO_THE_END.ordered(matrix.offered(subject), subject.not_offered)
     return sorted(ordered, key=lambda p: (not p.first, p.id != first))

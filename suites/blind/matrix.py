@@ -1,7 +1,7 @@
-"""Which properties find the faults of blind rounds, after how many questions: what budgets have to keep.
+"""Which properties find the faults of blind rounds, after how many questions; budgets must preserve this.
 
-Each fault is put to the properties in the order of a check, what killed it before first, until one kills it with
-every seed, with rows to spare.
+Each fault is tested by the properties in the order of a check, first by the one that killed it before, until one
+kills it with every seed and with rows to spare.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = DATA / "matrix.jsonl"
 
 @dataclass(frozen=True)
 class FaultCell:
-    """A fault of a blind round, and the property that killed it when it was last asked."""
+    """A fault of a blind round, and the property that killed it last time."""
 
     name: str
     first: str
@@ -49,10 +49,10 @@ def detect(cell: FaultCell) -> dict[str, Any]:
 
 
 def measure(where: RunOptions) -> None:
-    """Puts every fault in torch or NumPy that is known to be found to properties; writes the file, and budgets.
+    """Tests all torch and NumPy faults that are known to be found; writes the file, and the budgets.
 
     Raises:
-        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
+        ShardFinished: where.shard is set, and its part is done. Interrupted: Ctrl-C.
     """
     cells = list(_cells())
     found = payloads(run_cells(cells, where), where.store)
@@ -63,7 +63,7 @@ def measure(where: RunOptions) -> None:
 
 
 def needed(kills: Iterable[Mapping[str, str]]) -> budgets.Budgets:
-    """How many rows properties need: of those that kill a fault with every seed the one that lacks least, or all."""
+    """The rows that properties need: for each fault the one that kills it with every seed and lacks least, or all."""
     words: dict[str, list[str]] = {}
     for of_fault in kills:
         surely = [id_ for id_, of in of_fault.items() if HELD not in of]
@@ -74,7 +74,7 @@ def needed(kills: Iterable[Mapping[str, str]]) -> budgets.Budgets:
 
 
 def _lacking(id_: str, words: str) -> float:
-    """How many rows more a property needs than it is asked without this file."""
+    """How many more rows a property needs than it gets without this file."""
     enough = budgets.asked(id_, "mutants").rows
     return max(0.0, budgets.needed({id_: words.split()}).get(id_, 0) - enough)
 

@@ -1,4 +1,4 @@
-"""docs/blind-rounds.md: what each round found, and what is seen today."""
+"""docs/blind-rounds.md: the results of each round at first, and today."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS = ("round", "of", "written", "tested", "killed at first", "share", "kill
 
 
 def page() -> str:
-    """The page: what each round found."""
+    """The page: the results of each round."""
     asked = [(round_, answers(round_.number)) for round_ in rounds()]
     rows = [(round_.number, round_.written, *_counts(_names(round_.faults), results)) for round_, results in asked]
     table = grid(Table("Rounds", COLUMNS, rows), "markdown")
@@ -85,7 +85,7 @@ def _section(round_: Round, results: Mapping[str, Answer]) -> str:
 
 
 def _read(survivors: Sequence[str], results: Mapping[str, Answer]) -> list[str]:
-    """What became of the survivors when their code was read, before anything was mended."""
+    """What reading the code of the survivors showed, before anything was fixed."""
     read = {name: results[name]["read"] for name in survivors if "read" in results[name]}
     if not read:
         return []
@@ -109,7 +109,7 @@ def _killed(words: str, names: Sequence[str], answers: Mapping[str, Answer]) -> 
 
 
 def _alarm(name: str, answer: Answer) -> str:
-    """By what a correct implementation was called wrong, and what is known of it since."""
+    """Which property called a correct implementation wrong, and what is known about that since."""
     if not answer["violated"]:
         why = answer.get("afterwards", "")
         return f"* `{name}`, which was called wrong no more when it was tested again{f': {why}' if why else ''}."
@@ -118,5 +118,5 @@ def _alarm(name: str, answer: Answer) -> str:
 
 
 def _now(answer: Answer) -> str:
-    """What is known of a survivor that is killed by nothing yet."""
+    """What is known about a survivor that nothing kills yet."""
     return str(answer.get("afterwards", "not seen")).rstrip(".")

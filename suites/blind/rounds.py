@@ -1,4 +1,4 @@
-"""The rounds as they lie on disk, and the implementations they describe."""
+"""The rounds on disk, and the implementations that they describe."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from cemverify.conformance.implementations.edited import edited, module_of
 
 DATA = Path(__file__).with_name("data")
 FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
-_DECLARED = "\nmine = "  # where a base says itself what it is
+_DECLARED = "\nmine = "  # where a base declares itself
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A base with one mistake; or, as a style, a base that is written in another way and still right."""
+    """A base with one mistake; or, as a style, a base that is written differently and still correct."""
 
     name: str  # of the implementation
     framework: str  # torch, numpy or jax
-    base: str  # what is patched, by its name
-    area: str  # where the mistake lies, in its author's word
+    base: str  # the name of what is patched
+    area: str  # where the mistake is, in its author's word
     fault: str  # what is wrong
     shown_by: str  # inputs on which it shows
-    subtle: bool  # whether its author thought that it shows seldom
-    # pairs of lines of the base and new ones; with none of the base, the new ones come after its functions and so
-    # take the place of those of their names
+    subtle: bool  # whether its author expected it to show seldom
+    # pairs of old lines of the base and new lines; without old lines, the new ones are added after the base's
+    # functions and so replace those with the same names
     patches: tuple[tuple[str, str], ...]
 
 
@@ -40,8 +40,8 @@ class Round:
 
     folder: Path  # `round_1`, ...
     written: str  # the date
-    instructions: str  # what the author was told and what they read
-    not_offered: Mapping[str, tuple[str, ...]]  # by framework, what its bases do not offer
+    instructions: str  # what the author was told and had read
+    not_offered: Mapping[str, tuple[str, ...]]  # the features that its bases lack, by framework
     faults: tuple[Fault, ...]
     bases: Mapping[str, str]  # names of its bases, with their framework
     styles: tuple[Fault, ...]  # correct implementations that look unusual
@@ -55,7 +55,7 @@ class Round:
         """The source of a base, a fault or a style.
 
         Raises:
-            ValueError: a patch fits no place of the base, or several.
+            ValueError: a patch fits nowhere in the base, or in several places.
         """
         if name not in self._by_name:
             text, first = self._base(name), f"base_{self.bases.get(name)}"
@@ -70,13 +70,13 @@ class Round:
     def _base(self, name: str) -> str:
         """The text of a base of any round, as its author wrote it.
 
-        It lies in the folder of its round and ends in its declaration; or in the folder that rounds share, where it
-        is functions of CEM, the first of a framework or another way to write some of these, or a copy of an example.
+        It is in its round's folder and ends with its declaration; or in the folder that rounds share, and consists of
+        CEM functions (the first of a framework, or another way to write some) or is a copy of an example.
         """
         return next(self.folder.parent.glob(f"**/bases/{name}.txt")).read_text()
 
     def module(self, name: str) -> str:
-        """The text of a module that declares the implementation of that name as `mine`."""
+        """The text of a module that declares the implementation with this name as `mine`."""
         source = self.source(name)
         if _DECLARED in source:
             return source
@@ -96,10 +96,10 @@ mine = implementation(
 """
 
     def implementation(self, name: str, *, anew: bool = False) -> Subject:
-        """The implementation of that name.
+        """The implementation with this name.
 
         Args:
-            anew: whether its module is run once more, as in a new process.
+            anew: whether to run its module again, as in a new process.
 
         Raises:
             KeyError: there is none.
@@ -111,11 +111,11 @@ mine = implementation(
 
     @property
     def names(self) -> list[str]:
-        """All that can be asked: faults, styles and bases."""
+        """All that can be tested: faults, styles and bases."""
         return [*self._by_name, *self.bases]
 
     def is_right(self, name: str) -> bool:
-        """Whether it is a base or a style, which must not be called wrong."""
+        """Whether it is a base or a style, which must pass."""
         return name in self.bases or self._by_name[name] in self.styles
 
     @cached_property
@@ -124,7 +124,7 @@ mine = implementation(
 
 
 def load(number: int) -> Round:
-    """The round of that number.
+    """The round with this number.
 
     Raises:
         FileNotFoundError: there is none.
@@ -134,7 +134,7 @@ def load(number: int) -> Round:
 
 @cache
 def read(folder: Path) -> Round:
-    """The round that lies in a folder: `round.json`, `faults.json` and `styles.json`.
+    """The round in a folder: `round.json`, `faults.json` and `styles.json`.
 
     Raises:
         FileNotFoundError: one of these files is missing.
@@ -149,18 +149,18 @@ def read(folder: Path) -> Round:
 
 
 def answers_file(number: int) -> Path:
-    """Where what was found about a round is kept."""
+    """The file with the results of a round."""
     return DATA / f"round_{number}" / "answers.json"
 
 
 def answers(number: int) -> dict[str, dict[str, Any]]:
-    """What was found about each implementation of a round that was asked."""
+    """The result for each implementation of a round that was tested."""
     file = answers_file(number)
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def at_first(answer: Mapping[str, Any]) -> bool:
-    """Whether it was called wrong when it was asked first."""
+    """Whether it was called wrong when it was first tested."""
     return bool(answer.get("first", answer)["violated"])
 
 

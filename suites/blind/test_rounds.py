@@ -1,4 +1,4 @@
-"""The blind rounds can be asked: every patch fits its base, and the page is made from the answers."""
+"""The blind rounds can be tested: every patch fits its base, and the page is made from the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suites.blind.rounds import DATA, answers, load, rounds
 
 @pytest.mark.parametrize("number", [r.number for r in rounds()])
 def test_every_patch_fits_its_base_and_makes_another_program(number: int, pytestconfig: pytest.Config) -> None:
-    """Of what is published, and so does not change, by default every fifth."""
+    """By default every fifth of the published ones, which do not change."""
     round_ = load(number)
     for fault in (*round_.faults, *round_.styles)[:: 1 if pytestconfig.getoption("--thorough") else 5]:
         source = round_.source(fault.name)
@@ -28,7 +28,7 @@ def test_every_base_is_as_it_was_when_its_faults_were_asked_and_the_page_has_eve
     pinned = {line[66:]: line[:64] for line in (DATA / "sha256.txt").read_text().splitlines()}
     there = {path.relative_to(DATA).as_posix(): path for path in DATA.glob("**/bases/*")}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == pinned
-    assert len({path.stem for path in there.values()}) == len(there)  # a base is found by its name
+    assert len({path.stem for path in there.values()}) == len(there)  # bases are found by name
     made = page()
     assert [f"<summary>Round {r.number}, {r.written}: " in made for r in rounds()] == [True] * len(rounds())
 
@@ -51,6 +51,6 @@ def drawn() -> list[tuple[int, str]]:
 def test_a_fault_that_was_killed_still_is(place: int) -> None:
     number, name = drawn()[place]
     answer = apart(context(), load(number).folder, name, answers(number)[name]["by"])
-    if not answer["violated"]:  # some show only after other questions
+    if not answer["violated"]:  # some faults show only after other questions
         answer = apart(context(), load(number).folder, name)
     assert answer["violated"], f"`python -m suites.blind ask {number} --killed --names {name}`: {answer}"

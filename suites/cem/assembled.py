@@ -1,4 +1,4 @@
-"""Compiles our kernels for an H100, for which Triton needs no GPU, and prints how wide their loads of a row are."""
+"""Compiles our kernels for an H100 (Triton needs no GPU for that), and prints how wide their loads of a row are."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 U = 2.0**-53  # unit roundoff of float64
 
-# Two ways to compute one attention or gated MLP, with logits of order one, differ by at most this, relative
-# in the Frobenius norm: 16 u for each of them.
+# The largest relative difference, in the Frobenius norm, between two ways to compute one attention or gated MLP with
+# logits of order one: 16 u for each.
 ROUNDING = 32 * U
 
 DIAGONALS: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
@@ -55,14 +55,14 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 
 
 def slope(energy: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The derivative of the sum over all tokens, by autograd."""
+    """The derivative of the energy's sum over all tokens, by autograd."""
     at = x.detach().clone().requires_grad_()
     (derivative,) = torch.autograd.grad(energy(at).sum(), at)
     return derivative
 
 
 def gradient_of(energy: Energy, x: Tensor, h: Tensor) -> Tensor:
-    """The gradient of the scalar energy by autograd: what every closed form has to equal."""
+    """The gradient of the scalar energy by autograd, which every closed form must equal."""
     return slope(lambda at: energy(at, energy.remember(h)), x)
 
 
@@ -78,7 +78,7 @@ def interaction(diagonal: str = "none", position: str = "none", causal: bool = T
 
 
 def randomised(module: Module, seed: int, scale: float = 0.5) -> Module:
-    """The module in float64 with every parameter drawn afresh, those that start at 0 or 1 too."""
+    """The module in float64 with every parameter drawn anew, including those that start at 0 or 1."""
     module = module.double()
     source = generator(seed)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def randomised(module: Module, seed: int, scale: float = 0.5) -> Module:
 
 
 def gradients_are_exact(module: nn.Module, *inputs: Tensor) -> bool:
-    """Whether autograd gives what finite differences do, along a random direction of all inputs and parameters."""
+    """Whether autograd agrees with finite differences along a random direction of all inputs and parameters."""
     names, values = zip(*module.named_parameters(), strict=True)
 
     def answer(*tensors: Tensor) -> Any:

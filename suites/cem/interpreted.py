@@ -1,4 +1,4 @@
-"""The fast paths with our kernels on the CPU, where Triton's interpreter runs them: for `cemverify check`, or a test.
+"""The fast paths with our kernels on the CPU, in Triton's interpreter; for `cemverify check`, or a test.
 
 cemverify check suites.cem.interpreted:mine --dtype float32
 """

@@ -14,7 +14,7 @@ from torch.autograd import gradgradcheck
 
 from cemverify.cem.activations import ACTIVATIONS, Activation, activation
 
-# What the primitives promise: relative error over [-1e4, 1e4].
+# The relative error that the primitives promise over [-1e4, 1e4].
 ACCURACY = 1e-15
 
 CUBIC = mp.mpf(0.044715)
@@ -38,7 +38,7 @@ def edge(x: float) -> list[float]:
 
 TINY = [1e-150, 1e-100, 1e-60, 1e-30, 1e-16, 1e-12, 1e-8, 1e-6, 1e-4, 1e-3]
 BELOW_ONE = [0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85, 0.93]
-# at 1.99 the series for arguments below 1 have lost digits
+# at 1.99 the series for arguments below 1 would lose digits
 MIDDLE = [1.0694493458922156, 1.0844854268745545, 1.2, 1.333002267778586, 1.45, 1.5656399120910582, 1.8, 1.99]
 MIDDLE += [2.0, 2.3, 2.7, math.pi, 3.6, 4.2, 5.0, 6.0, 7.0]
 LARGE = [9.0, 11.0, 14.0, 18.0, 23.0, 30.0, 36.0, 50.0, 75.0, 100.0, 300.0, 745.0, 1e3, 3e3, 1e4]
@@ -49,11 +49,11 @@ each_activation = pytest.mark.parametrize("sigma", ACTIVATIONS.values(), ids=lis
 
 
 def integral(f: Callable[[Any], Any], left: Any, right: Any) -> Any:
-    """The integral of f, monotone or nearly so in between, to a *relative* 1e-25."""
+    """The integral of f to a *relative* 1e-25; f is monotone, or nearly so, in between."""
     scale = max(abs(f(left)), abs(f(right)))
     if scale == 0:
         return mp.mpf(0)
-    width = right - left  # on [0, 1] and of order one, because quad stops at an absolute error
+    width = right - left  # scaled to [0, 1] and order one, because quad stops at an absolute error
     return width * scale * mp.quad(lambda t: f(left + width * t) / scale, [0, 1])
 
 
@@ -64,7 +64,7 @@ def test_the_primitive_is_the_integral_of_sigma_to_1e_15_and_zero_at_zero(sigma:
     values = sigma.primitive(torch.tensor(MAGNITUDES, dtype=torch.float64) * sign).tolist()
     exact: Any = mp.mpf(0)
     with mp.workdps(30):
-        # cumulatively: sigma keeps its sign on each side of zero, so nothing cancels
+        # cumulative: sigma keeps its sign on each side of zero, so nothing cancels
         for (left, right), value in zip(pairwise([0.0, *MAGNITUDES]), values, strict=True):
             exact += integral(SIGMA[sigma.name], sign * mp.mpf(left), sign * mp.mpf(right))
             if abs(exact) < 2.3e-308:  # subnormal in float64, or zero
@@ -77,7 +77,7 @@ def test_the_primitive_is_the_integral_of_sigma_to_1e_15_and_zero_at_zero(sigma:
     ("name", "limit"), [("silu", math.pi**2 / 12), ("gelu", 0.25), ("gelu-tanh", 0.249585767768427)]
 )
 def test_the_primitive_has_reached_its_limit_far_to_the_left(name: str, limit: float) -> None:
-    # where x^2 is no longer a float64
+    # where x^2 overflows float64
     far = activation(name).primitive(torch.tensor(-1e200, dtype=torch.float64)).item()
     assert far == pytest.approx(limit, rel=4 * ACCURACY)
 
@@ -99,7 +99,7 @@ def test_sigma_is_the_activation_of_its_name(sigma: Activation) -> None:
     x = torch.linspace(-30.0, 30.0, 25, dtype=torch.float64)
     with mp.workdps(30):
         exact = torch.tensor([float(SIGMA[sigma.name](mp.mpf(v))) for v in x.tolist()], dtype=torch.float64)
-    # erfc, tanh and exp are computed as 1 - something near -inf: an absolute error of a few eps times |x|
+    # near -inf libraries compute erfc, tanh and exp as 1 - something: an absolute error of a few eps times |x|
     assert (sigma.sigma(x) - exact).abs().max() <= 2 * torch.finfo(torch.float64).eps * 30
 
 

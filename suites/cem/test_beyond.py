@@ -1,4 +1,4 @@
-"""Beyond the paper (docs/mathematics.md §18): momentum, an eta, a P and a temperature for each step, stops, turns."""
+"""Beyond the paper (docs/mathematics.md §18): momentum; eta, P and temperature per step; stops; turns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def matrices(layer: CEMLayer) -> list[Tensor]:
 
 
 def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
-    """x^(0) ... x^(T) by autograd of the energy and dense matrices, from the layer's parameters alone."""
+    """x^(0) ... x^(T), computed with autograd of the energy and dense matrices from the layer's parameters alone."""
     config: Any = layer.config
     steps, norm = config.steps, layer.norm()
     s = torch.zeros(steps) if layer.log_step is None else layer.log_step.detach().expand(steps)
@@ -83,7 +83,7 @@ def close(a: Tensor, b: Tensor, steps: int = 3) -> None:
 
 
 def test_steps_follow_the_formula() -> None:
-    """Every option at once and by itself: each state is that of the formula, by autograd of the energy."""
+    """All options at once, and each alone: every state is that of the formula, by autograd of the energy."""
     alone: list[dict[str, Any]] = [
         {"momentum": 0.7},
         {"step": "learned"},
@@ -101,14 +101,14 @@ def test_steps_follow_the_formula() -> None:
 
 
 def test_gradients_flow_everywhere() -> None:
-    """The derivatives with respect to start, memory and every parameter are those of finite differences."""
+    """The derivatives with respect to start, memory and every parameter agree with finite differences."""
     for layer in everything():
         assert gradients_are_exact(layer, randn(1, 3, D, seed=5), randn(1, 3, D, seed=6))
     assert gradients_are_exact(full(2), randn(1, 3, D, seed=5))
 
 
 def test_fast_paths_are_the_formula() -> None:
-    """By tiles and by blocks of tokens, with their derivatives."""
+    """By tiles and by blocks of tokens, including derivatives."""
     x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
     for layer in (*everything(), *stopping()):
         expected = layer(x, h)
@@ -128,7 +128,7 @@ def slopes(output: Tensor, layer: CEMLayer) -> tuple[Tensor, ...]:
 
 
 def stopping(least_fall: float = 0.4) -> list[CEMLayer]:
-    """Layers of up to 6 steps whose tokens stop at different ones."""
+    """Layers of up to 6 steps whose tokens stop at different steps."""
     layers = [
         mlp(6, step_size=0.2),
         mlp(6, norm="channel", preconditioner=LOW_RANK),
@@ -146,7 +146,7 @@ def free(layer: CEMLayer) -> Descent:
 
 
 def steps_by_the_rule(layer: CEMLayer, x: Tensor, h: Tensor) -> Tensor:
-    """How many steps each token takes, read off the energies of the descent that does not stop: (B, J)."""
+    """How many steps each token should take, from the energies of the descent without stops: (B, J)."""
     memory = layer.energy.remember(h)
     falls = -free(layer).trajectory(layer.energy, x, memory).energies.diff(dim=0).flatten(1)  # (T, B J)
     q, taken = layer.descent.least_fall, []
@@ -157,12 +157,12 @@ def steps_by_the_rule(layer: CEMLayer, x: Tensor, h: Tensor) -> Tensor:
 
 
 def test_a_token_stops_where_its_energy_says() -> None:
-    """Each token takes the steps that the rule gives it, no other moves on its account, and it is where they lead."""
+    """Each token takes the steps that the rule gives it, ends where they lead, and affects no other token."""
     x, h = randn(3, 8, D, seed=5), randn(3, 8, D, seed=6)
     for layer in stopping():
         memory = layer.energy.remember(h)
         steps = steps_by_the_rule(layer, x, h)
-        assert len(set(steps.flatten().tolist())) > 1  # or nothing was seen
+        assert len(set(steps.flatten().tolist())) > 1  # otherwise nothing is tested
         stopped = layer.descent.stopped(layer.energy, x, memory)
         assert torch.equal(stopped.steps, steps)
         states = free(layer).trajectory(layer.energy, x, memory).states
@@ -173,7 +173,7 @@ def test_a_token_stops_where_its_energy_says() -> None:
 
 
 def test_a_stop_passes_on_the_gradients_of_the_steps_taken() -> None:
-    """The derivatives are those of the descent that does not stop, at the state where each token stopped."""
+    """The derivatives are those of the descent without stops, at the state where each token stopped."""
     x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
     for layer in stopping():
         steps = steps_by_the_rule(layer, x, h)
@@ -190,7 +190,7 @@ def block(rounds: int, *, eta: float = 0.3, scale: float = 0.4, seed: int = 0, *
 
 
 def full(rounds: int) -> Block:
-    """With everything that halves may have: a norm, a preconditioner, two steps a turn."""
+    """A block with all that its halves may have: a norm, a preconditioner, two steps per turn."""
     return block(rounds, norm="channel", preconditioner=LOW_RANK, steps=2)
 
 
@@ -204,7 +204,7 @@ def test_one_round_is_the_ordinary_block() -> None:
 
 
 def test_each_turn_is_a_step_on_the_joint_energy() -> None:
-    """By autograd: with memories fixed, attention steps along the slope of eps, and the MLP along that of xi."""
+    """By autograd: with fixed memories, attention steps down the slope of eps, and the MLP down that of xi."""
     made, h = block(3), randn(2, 4, D, seed=5)
     halves: Any = made.attention, made.mlp
     (attention, mlp), walk = halves, made.walk(h)

@@ -1,4 +1,4 @@
-"""A descent by blocks is the descent: same states, same derivatives, of first and second order, in less memory."""
+"""A descent by blocks gives the same states and the same derivatives, of first and second order, in less memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
 
 
 def assert_formula(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -> None:
-    """That another way gives what the formula gives."""
+    """Asserts that another path agrees with the formula."""
     expected = answers(module, x, h, lambda descent, *rest: descent(*rest))
     for a, b in zip(expected, answers(module, x, h, go), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
@@ -56,7 +56,7 @@ def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) ->
 @pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
 def test_attention_by_blocks_is_the_formula(diagonal: str, position: str, causal: bool) -> None:
     for preconditioner in (PER_HEAD, PreconditionerConfig()):
-        # nine tokens remembered, seven of them asked: as when decoding from a cache
+        # nine tokens in memory, seven of them queries: as in decoding from a cache
         assert_same(layer(diagonal, position, preconditioner, causal=causal), states(7, 4), states(9, 5), 3, 2)
 
 
@@ -65,7 +65,7 @@ def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> Non
     x, h = (tokens.detach().bfloat16() for tokens in (states(7, 4), states(9, 5)))
     expected = module.descent(module.energy, x, module.energy.remember(h)).float()
     actual = descend(module.descent, module.energy, x, module.energy.remember(h), rows=3, tile=2).float()
-    # the two differ by the order of their sums: a few roundings of the states
+    # the two differ in the order of their sums: by a few roundings of the states
     assert float((actual - expected).abs().max()) <= 8 * torch.finfo(torch.bfloat16).eps * float(expected.abs().max())
 
 
@@ -102,7 +102,7 @@ def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Itera
     """Derivatives of first order that can be differentiated again, and those of second order.
 
     Args:
-        own: whether the memory is the start itself, as in a layer called with one argument.
+        own: whether the memory is the start itself, as for a layer called with one argument.
     """
     x = states(5, 4)
     h = x if own else states(5, 5)
@@ -124,7 +124,7 @@ def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: boo
 
 
 def stored_bytes(tokens: int, steps: int, diagonal: str) -> int:
-    """How many numbers a layer by blocks keeps for the backward pass."""
+    """How many numbers a layer keeps for the backward pass when it runs by blocks."""
     module = layer(diagonal, "alibi", PreconditionerConfig(), steps=steps)
     sizes: list[int] = []
 
@@ -139,7 +139,7 @@ def stored_bytes(tokens: int, steps: int, diagonal: str) -> int:
 
 
 class Casts(TorchDispatchMode):
-    """How often each tensor was cast to another dtype, by where its numbers lie."""
+    """Counts how often each tensor is cast to another dtype, by the address of its numbers."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
@@ -177,13 +177,13 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
         h = states(7, 4)
         return blocked.path_for(module.descent, module.energy, h, module.energy.remember(h))
 
-    assert path(2) == "formula"  # 49 weights are few
+    assert path(2) == "formula"  # 49 weights are few enough
     with blocked.using("blocks"):
         assert path(2) == "blocks"
     monkeypatch.setattr(blocked, "PAIRS", 49)
     assert [path(steps) for steps in (1, 2, 3, 8)] == ["tiles", "tiles", "blocks", "blocks"]
     with torch.no_grad():
-        assert path(8) == "tiles"  # nothing is kept anyway
+        assert path(8) == "tiles"  # nothing is kept for the backward pass
 
 
 def test_no_tokens_are_no_blocks_and_sizes_below_one_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Energies: their values against plain loops, their gradients against autograd, and how they bend."""
+"""Energies: their values against plain loops, their gradients against autograd, and their curvature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ each_position = pytest.mark.parametrize("position", helpers.POSITIONS, ids=lambd
 each_activation = pytest.mark.parametrize("sigma", ACTIVATIONS.values(), ids=list(ACTIVATIONS))
 
 
-# --- the values, by loops on Python floats: what makes everything else trustworthy --------------------
+# --- the values, by loops on Python floats, on which all other tests rely -----------------------------
 
 
 def naive_bias(position: str, k: int, i: int, j: int) -> float:
@@ -109,7 +109,7 @@ def test_the_hopfield_energy_is_the_formula_in_plain_loops() -> None:
     assert relative_error(Hopfield(tau)(x, Hopfield(tau).remember(h))[0], vector(*expected)) <= ROUNDING
 
 
-# what no property of the catalogue asks: its attention is causal, its MLP the element-wise energy
+# not tested by the catalogue, in which attention is causal and the MLP has the element-wise energy
 UNASKED: dict[str, Energy] = {
     **{
         f"full-{diagonal}-{position}": interaction(diagonal=diagonal, position=position, causal=False)
@@ -133,7 +133,7 @@ def test_decoding_without_a_diagonal_is_torchs_fused_attention(position: str) ->
     with torch.no_grad(), torch.profiler.profile() as profile:
         energy.gradient(x[:, -1:], memory)
     names = {event.key for event in profile.key_averages()}
-    # its other kind copies all keys, to scale them
+    # the other kind copies all keys to scale them
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
 
 
@@ -144,7 +144,7 @@ def rises(energy: Energy, x: Tensor, h: Tensor, eta: float, P: Tensor) -> bool:
 
 HALF = math.sqrt(0.5)
 TIGHT = {
-    # (activation, V, gamma, x, diagonal of P); x a little off a critical point at which the bound is the curvature
+    # (activation, V, gamma, x, diagonal of P); x is near a critical point where the curvature equals the bound
     "identity": ("identity", [[1.0]], [-1.0], [1.0], [1.0]),
     "identity-with-P": ("identity", [[1.0, 0.0], [0.0, 1.0]], [-1.0, -1.0], [0.0, 1.0], [1.0, 4.0]),
     "tanh": ("tanh", [[1.0]], [-1.0], [1e-2], [1.0]),
@@ -191,7 +191,7 @@ def test_the_convexified_energy_bends_where_the_activation_is_not_monotone() -> 
 def test_a_cccp_step_of_the_hopfield_energy_is_a_gradient_step_of_size_one_and_its_safe_step_is_two() -> None:
     energy, x, h = Hopfield(0.7), randn(2, 3, 4, seed=0), randn(2, 5, 4, seed=1)
     assert relative_error(energy.cccp_step(x, energy.remember(h)), x - gradient_of(energy, x, h)) <= ROUNDING
-    # patterns of zero leave |x|^2 / 2: a step of 2 mirrors x, a longer one rises
+    # with patterns of zero the energy is |x|^2 / 2: a step of 2 mirrors x, a longer one raises the energy
     energy, x, h = Hopfield(), token(1.0), token(0.0)
     assert energy.curvature(energy.remember(h)).safe_step().item() == 2.0
     identity = torch.ones(1, 1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""ALiBi as features inside fused attention: as exact as attention without ALiBi, and taken where it is so alone."""
+"""ALiBi as features in fused attention is as exact as attention without ALiBi, and is used only where it is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def llama(position: Any, R: int = 8) -> LlamaAttention:
 
 
 def answers(module: nn.Module, h: Tensor, weights: Tensor) -> list[Tensor]:
-    """A layer's output on h, and its gradients in h and in its matrices."""
+    """A layer's output on h, and the gradients of h and of its matrices."""
     h = h.clone().requires_grad_()
     out = module(h)
     out = out[0] if isinstance(out, tuple) else out
@@ -42,7 +42,7 @@ def answers(module: nn.Module, h: Tensor, weights: Tensor) -> list[Tensor]:
 
 
 def error(module: nn.Module, dtype: torch.dtype) -> list[float]:
-    """How far a layer of that dtype is off from the same numbers in float64, each answer over its largest."""
+    """The error of a layer in this dtype against float64, each answer relative to its largest value."""
     narrow, dim = module.to(dtype), module.config.dim
     h, weights = (randn(1, J, dim, seed=seed).to(dtype) for seed in (2, 3))  # type: ignore[arg-type]
     actual = answers(narrow, h, weights)
@@ -59,7 +59,7 @@ def test_with_features_attention_is_as_exact_as_without_alibi(dtype: torch.dtype
 
 
 def masks(module: nn.Module, dtype: torch.dtype, asked: int = J) -> list[Tensor | None]:
-    """The masks that fused attention is given where so many tokens ask."""
+    """The masks that fused attention gets for this many queries."""
     h = randn(1, J, 16, seed=2).to(dtype)
     with patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as fused:
         module.to(dtype)(*((h,) if asked == J else (h[:, -asked:], h)))
@@ -73,7 +73,7 @@ def test_features_are_taken_in_half_precision_where_rows_are_aligned_and_keys_we
         for module, dtype, asked in (
             (cem("alibi"), torch.float32, J),  # scores in the thousands lose digits
             (cem("alibi"), torch.bfloat16, J - 3),
-            (cem("alibi", R=254), torch.bfloat16, J),  # no kernel is so wide
+            (cem("alibi", R=254), torch.bfloat16, J),  # too wide for the kernels
         ):
             assert None not in masks(module, dtype, asked)
         cooled = cem("alibi", steps=2, step="learned", beyond=Beyond(cooling=0.5))

@@ -1,4 +1,4 @@
-"""Layers and what they are made of: preconditioners, positions, growing caches; Algorithm 1 as printed."""
+"""Layers and their parts: preconditioners, positions, growing caches; Algorithm 1 as printed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_printed_block_is_algorithm_1_line_by_line(per_head: bool) -> None:
 
 def test_weights_start_with_the_standard_deviation_they_were_asked_for() -> None:
     layer = CEMAttention(AttentionConfig(64, 4, init_std=0.5), generator(0))
-    # 4096 numbers: five standard errors of their standard deviation
+    # the tolerance is five standard errors of the standard deviation of 4096 numbers
     assert layer.W_Q.std().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2 * 4096))
 
 
@@ -73,7 +73,7 @@ DIM, RANK, HEADS = 5, 2, 3
 
 
 def made(name: str, *heads: int) -> Any:
-    """A random preconditioner, shared or one for each of the heads."""
+    """A random preconditioner, shared or one per head."""
     d, V, W = randn(*heads, DIM, seed=0), randn(*heads, DIM, RANK, seed=1), randn(*heads, DIM, RANK, seed=2)
     kinds: dict[str, Any] = {
         "identity": Identity(),
@@ -98,7 +98,7 @@ def test_a_small_low_rank_part_leaves_the_positive_definite_form_unshrunk() -> N
 @pytest.mark.parametrize("heads", [False, True], ids=["shared", "per-head"])
 def test_the_extreme_eigenvalues_are_those_of_the_matrix(kind: PreconditionerKind, heads: bool) -> None:
     P = made(kind, HEADS) if heads else made(kind)
-    eigenvalues = torch.linalg.eigvals(P.matrix(DIM)).real  # of a general matrix: another algorithm than the code's
+    eigenvalues = torch.linalg.eigvals(P.matrix(DIM)).real  # for general matrices, unlike the algorithm in the code
     assert torch.allclose(P.smallest_eigenvalue().double(), eigenvalues.amin(-1), rtol=0, atol=1e-13)
     assert torch.allclose(P.largest_eigenvalue().double(), eigenvalues.amax(-1), rtol=0, atol=1e-13)
 
@@ -121,7 +121,7 @@ def test_the_positive_definite_form_never_falls_below_its_bound(
     left, right = (randn(dim, rank, seed=seed, scale=scale) for seed, scale in (U_, V_))
     P = LowRank(randn(dim, seed=d[0], scale=d[1]), left, -left if opposed else right, rho)
     S = F.softplus(P.d)
-    # P is S less at most rho S: both are rounded relative to |S|, and so are the eigenvalues
+    # P is S minus at most rho S: both are rounded relative to |S|, and so are the eigenvalues
     assert P.smallest_eigenvalue() >= (1 - rho) * S.min() - 8 * (dim + rank) * U * S.max()
 
 
@@ -135,7 +135,7 @@ def test_p_starts_at_softplus_of_one_in_the_paper_and_at_one_for_identity(
 ) -> None:
     config = PreconditionerConfig(kind, rank=RANK, per_head=heads, init=init)
     matrix = LearnedPreconditioner(config, DIM, HEADS, generator(0)).double()().matrix(DIM)
-    # the parameter starts as a float32 number
+    # the parameter is first rounded to float32
     expected = (scale * torch.eye(DIM, dtype=torch.float64)).expand_as(matrix)
     assert (matrix - expected).abs().max() <= 2 * 2.0**-24
 
@@ -146,7 +146,7 @@ def test_a_preconditioner_per_head_needs_heads() -> None:
         Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))
 
 
-# As the code of Press et al. (2022) gives them.
+# As in the code of Press et al. (2022).
 PRESS = {
     1: [2.0**-8],
     2: [2.0**-4, 2.0**-8],
@@ -164,7 +164,7 @@ def test_the_slopes_are_those_of_the_authors_of_alibi_and_the_printed_ones_at_ei
 
 def test_rotary_turns_feature_r_with_feature_r_plus_half_by_the_angle_of_its_plane() -> None:
     x, positions = randn(2, 4, 6, seed=0), torch.tensor([0, 1, 5, 300])
-    # the plane as complex numbers
+    # planes as complex numbers
     angle = positions[:, None] * 100.0 ** -(torch.arange(3, dtype=torch.float64) / 3)
     for inverse in (False, True):
         turn = torch.polar(torch.ones_like(angle), -angle if inverse else angle)
@@ -174,7 +174,7 @@ def test_rotary_turns_feature_r_with_feature_r_plus_half_by_the_angle_of_its_pla
         assert relative_error(turned, torch.cat((expected.real, expected.imag), dim=-1)) <= ROUNDING + 300 * U
 
 
-# --- a cache grows in place, and whoever holds an earlier one notices nothing -------------------------
+# --- a cache grows in place without affecting anybody who holds an earlier one ------------------------
 
 
 def test_a_past_may_be_continued_in_two_ways_and_what_is_appended_later_disturbs_no_derivative() -> None:
@@ -185,7 +185,7 @@ def test_a_past_may_be_continued_in_two_ways_and_what_is_appended_later_disturbs
     assert torch.equal(first[:, :3], past)
     assert one[0, -1].tolist() == [2.0, 2.0]
     assert other[0, -1].tolist() == [3.0, 3.0]
-    assert one_room is spare  # the first to go on stays, the second is given room of its own
+    assert one_room is spare  # the first to continue keeps its place, the second gets new room
     weight = torch.ones(2, requires_grad=True)
     grown, spare = append(torch.zeros(1, 3, 2), torch.ones(1, 1, 2), 1, None)
     first = grown @ weight  # keeps the past for the backward pass

@@ -1,6 +1,6 @@
-"""The Llama that CEM is compared with is Llama: transformers' model with the same weights says the same.
+"""The Llama that CEM is compared with is Llama: the model of transformers with the same weights agrees.
 
-Theirs computes norms and angles in float32 even in a float64 model, so that is how far they may be apart.
+Theirs computes norms and angles in float32 even in a float64 model; this sets the tolerance.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from suites.cem.helpers import generator, relative_error
 D, K, M, L, V, J = 24, 3, 40, 2, 50, 12
 U32 = 2.0**-24
 
-# A norm in float32 is off by about 4 u, an angle at position j by j u, relatively. Five norms and the angles of two
-# layers add up to (5 * 4 + 2 * J) u to first order; a factor of four is for how the model carries them on.
+# Relative errors in float32: a norm about 4 u, an angle at position j about j u. Five norms and the angles of two
+# layers add up to (5 * 4 + 2 * J) u to first order; a factor of four covers propagation through the model.
 ROUNDING = 4 * (5 * 4 + 2 * J) * U32
 
 
 def ours() -> LanguageModel:
-    """Embeddings so small that the epsilon inside the first norm counts, and weights so large that all else does."""
+    """Embeddings so small that the epsilon in the first norm matters, and weights so large that all else does."""
     block = BlockConfig(LlamaAttentionConfig(D, K, init_std=0.3), SwiGLUConfig(D, M, init_std=0.3))
     model = LanguageModel(LanguageModelConfig(V, L, block), generator(0)).double()
     with torch.no_grad():
@@ -52,7 +52,7 @@ def theirs() -> Any:
 
 
 def ported(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Our parameters, or their gradients, by transformers' names and in its shapes."""
+    """Our parameters, or their gradients, with the names and shapes of transformers."""
     out = {"model.embed_tokens.weight": named["embedding"], "model.norm.weight": named["norm.gain"]}
     out["lm_head.weight"] = named["head"]
     for i in range(L):
@@ -70,7 +70,7 @@ def ported(named: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def test_with_the_same_weights_logits_and_gradients_are_those_of_transformers() -> None:
     model, llama = ours(), theirs()
-    # all of them, or it raises
+    # raises if any is missing
     llama.load_state_dict(ported({name: p.detach() for name, p in model.named_parameters()}))
     tokens = torch.randint(V, (2, J), generator=generator(2))
     logits, expected = model(tokens), llama(tokens).logits

@@ -148,7 +148,7 @@ def test_the_defaults_of_a_configuration_are_these() -> None:
 def test_a_layer_as_small_as_can_be_is_built() -> None:
     assert AttentionConfig(1, 1).tau == 1.0
     assert AttentionConfig(5, 3, head_dim=1).R == 1
-    assert AttentionConfig(5, 3, head_dim=4).tau == 2.0  # which need not divide the model's dimension
+    assert AttentionConfig(5, 3, head_dim=4).tau == 2.0  # heads need not divide the model's dimension
     assert MLPConfig(1, 1).steps == 1
     assert PreconditionerConfig("low-rank", rank=1).rank == 1
     block = BlockConfig(LlamaAttentionConfig(1, 1, "none"), SwiGLUConfig(1, 1))
@@ -226,9 +226,9 @@ def test_a_norm_adds_the_epsilon_of_its_configuration() -> None:
 
 
 def test_what_holds_tensors_is_not_compared_by_them() -> None:
-    """Tensors have no one truth to compare by, and torch 2.11 cannot compile what hashes its fields."""
+    """Comparing tensors gives no single truth value, and torch 2.11 cannot compile a class that hashes its fields."""
     names = {name for _, name, _ in walk_packages(cem.__path__, "cemverify.cem.")}
-    modules = map(import_module, names - {"cemverify.cem.energies.rows"})  # which needs Triton, and has no class
+    modules = map(import_module, names - {"cemverify.cem.energies.rows"})  # it needs Triton, and has no class
     classes = {c for module in modules for c in vars(module).values() if isinstance(c, type) and is_dataclass(c)}
     holding = [c for c in classes if any(str(f.type).startswith("Tensor") for f in fields(c))]
     assert len(holding) > 10

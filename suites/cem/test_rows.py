@@ -1,4 +1,4 @@
-"""Our kernels are the formula, in float32 and bfloat16, also compiled; on a CPU Triton's interpreter runs them."""
+"""Our kernels agree with the formula, in float32 and bfloat16, also compiled; on a CPU in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(module: CEMAttention, path: blocked.Path, x: Tensor, h: Tensor, tile: 
     [
         ("alibi", 1, 1, 4, 1, "rows"),
         ("none", 13, 13, 5, 2, "rows"),
-        ("alibi", 7, 20, 3, 1, "rows"),  # with tokens before the first that asks
+        ("alibi", 7, 20, 3, 1, "rows"),  # with tokens before the first query
         ("rotary", 6, 6, 3, 1, "rows"),
         ("alibi", 8, 11, 3, 4, "blocks"),  # what was read is read again
     ],
@@ -112,7 +112,7 @@ def test_the_kernels_are_taken_where_they_can_be_and_while_compiling_too(monkeyp
         layer("per-head", "alibi", SHARED, steps=1),
         layer("shared", "self-cross", SHARED, steps=1),
         layer("shared", "alibi", SHARED, steps=1, causal=False),
-        layer("shared", "alibi", steps=1),  # a preconditioner per head asks what each head has read
+        layer("shared", "alibi", steps=1),  # a preconditioner per head needs what each head has read
     )
     assert {path(other.to(ON)) for other in others} == {"tiles"}
     usual = layer("shared", "alibi", SHARED, steps=1).to(ON)

@@ -1,4 +1,4 @@
-"""The claims ledger: every verdict follows from what its arguments came to, and changes when the statement does."""
+"""The claims ledger: every verdict follows from its arguments' findings, and changes when the statement does."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ PAGE = DOCS / "claims.md"
 FINDINGS = re.findall(r"\(\.\./claims\.md#(\d[^)]*)\)", (DOCS / "explanation" / "findings.md").read_text())
 HELD = {ClaimVerdict.HOLDS, ClaimVerdict.CONDITIONAL}
 
-# trained like the paper's experiments, and reported by nobody
+# measured like the paper's experiments, but not reported in the paper
 OUR_CONTROLS = {"18-depth-two-length", "18-reuse-of-cem"}
 
 
 def briefly(claim: Claim) -> Claim:
-    """The same claim with shorter searches, which as a rule find what the long ones find."""
+    """The same claim with shorter searches, which usually find the same."""
     return replace(claim, arguments=[_brief(argument) for argument in claim.arguments])
 
 
@@ -48,7 +48,7 @@ def _brief(argument: object) -> Any:
     if isinstance(argument, Search):
         return replace(argument, examples=min(argument.examples, 20))
     if isinstance(argument, Properties):
-        return replace(argument, examples=1)  # which the catalogue's tests ask more often
+        return replace(argument, examples=1)  # the catalogue's tests use more examples
     return argument
 
 
@@ -59,7 +59,7 @@ def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pyte
     other = (lambda claim: claim) if thorough else briefly
     judged = judge_claim(other(claim))
     on_the_page = stands_on_the_page(judged)
-    if not (on_the_page or thorough):  # a few are decided by a case that only a long search finds
+    if not (on_the_page or thorough):  # some are decided by a case that only a long search finds
         judged = judge_claim(claim)
         on_the_page = stands_on_the_page(judged)
     assert on_the_page, "regenerate it: cemverify claims --markdown docs/claims.md"
@@ -67,7 +67,7 @@ def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pyte
     assert bool(claim.condition) == (claim.within is not None) == (judged.verdict == ClaimVerdict.CONDITIONAL)
 
     within = [f for f in judged.findings if f.within]
-    if any(f.side == "against" for f in within):  # then nothing speaks for all cases
+    if any(f.side == "against" for f in within):  # then no argument covers all cases
         assert [f.summary for f in within if f.general and f.side == "for"] == []
 
     turned = judge_claim(other(turned_round(claim)))
@@ -84,7 +84,7 @@ def test_what_needs_no_gathering_stands_on_the_page_as_it_is_now(id_: str) -> No
 
 
 def stands_on_the_page(judged: JudgedClaim) -> bool:
-    """Under its heading, word for word."""
+    """Asserts that a claim is under its heading, word for word."""
     text, section = PAGE.read_text(), pages.as_section(judged)
     heading = next(heading for heading, _, chosen in pages.SECTIONS if chosen(judged))
     before, found_there, _ = text.partition(section)
@@ -103,7 +103,7 @@ def test_a_claim_is_complete(claim: Claim) -> None:
         assert claim.source.quote
     if claim.id in DECIDABLE:
         assert claim.id in TURNED
-    elif claim.kind != "training":  # then what stands with it only explains why
+    elif claim.kind != "training":  # then its other text only explains why
         assert all(isinstance(a, Lemma) for a in claim.arguments)
         assert judge_claim(claim).verdict == ClaimVerdict.UNTELLABLE
 
@@ -173,7 +173,7 @@ def test_one_claim_is_printed_with_the_command_to_run_it_again_and_written(tmp_p
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process")
 def test_copies_of_the_process_find_what_it_finds_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [LEDGER[id_] for id_ in ("17-batch-size", "6-softplus-diagonal", "17-gpu-hours")]
-    monkeypatch.setattr(threading, "active_count", lambda: 1)  # those of pytest's plugins do nothing here
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # threads of pytest's plugins do not matter here
     judged_in: list[int] = []
 
     def noted(claim: Claim) -> JudgedClaim:
@@ -186,12 +186,12 @@ def test_copies_of_the_process_find_what_it_finds_itself(monkeypatch: pytest.Mon
     assert len(judged_in) == len(few), "the copies judged the others"
 
 
-# the version, and the environment variable that names a file of its text, which is not ours to ship
+# the version, and the environment variable that names a file with its text, which we may not distribute
 TEXTS = {DRAFT: "CEMVERIFY_DRAFT", ARXIV: "CEMVERIFY_ABSTRACT"}
 
 
 def as_words(text: str) -> str:
-    """White space is one blank, and the dollars round a formula are left out."""
+    """Normalises white space to one blank, and drops the dollar signs around formulas."""
     return " ".join(text.replace("$", "").split())
 
 

@@ -19,7 +19,7 @@ MEASURED = [claim.id for claim in ledger() if claim.kind == "training" and claim
 
 
 def edited(folder: Path, mean: float, spread: float, *, rates_at_edge: bool = False, parameters: int = 0) -> None:
-    """Writes the published readings into a folder, with every ratio of that size."""
+    """Writes the published readings into a folder, with every ratio set to this value."""
     for file in FILES:
         content = json.loads(file.read_text())
         for ratio in content["ratios"]:

@@ -1,4 +1,4 @@
-"""Every statement of the ledger turned round: a constant perturbed, an error put right, or asked of other cases.
+"""Every statement of the ledger, falsified or corrected: a constant perturbed, an error put right, or other cases.
 
 A verdict that follows from the statement changes with it.
 """
@@ -20,12 +20,12 @@ Change = Mapping[str, Any] | Callable[[Predicate], Predicate]
 
 
 def asks_the_statement(argument: Argument) -> bool:
-    """Whether it puts cases to the statement; if not, it belongs to the proof, and to no other statement."""
+    """Whether an argument tests the statement on cases; if not, it belongs to the proof of this statement alone."""
     return not isinstance(argument, Lemma | Properties)
 
 
 def turned_round(claim: Claim) -> Claim:
-    """The claim of the statement turned round, with every argument that puts cases to it."""
+    """The claim of the changed statement, with every argument that tests it on cases."""
     change = TURNED[claim.id]
     assert claim.holds_for is not None
     holds_for = change(claim.holds_for) if callable(change) else partial(claim.holds_for, **change)
@@ -33,13 +33,13 @@ def turned_round(claim: Claim) -> Claim:
 
 
 def without_condition(claim: Claim) -> Claim:
-    """The claim with its condition dropped: what was looked for beyond it is now looked for among all cases."""
+    """The claim without its condition: searches outside it now search all cases."""
     asking = filter(asks_the_statement, claim.arguments)
     arguments = [replace(each, outside=False) if isinstance(each, Search) else each for each in asking]
     return replace(claim, within=None, arguments=arguments)
 
 
-# by claim: the arguments of its predicate that change, or what becomes of the predicate
+# by claim: the changed arguments of its predicate, or the changed predicate
 TURNED: Mapping[str, Change] = {
     "1-gradient": {"output": "key"},  # W_O = W_K^T
     "1-temperature": {"of": "head"},  # the scale is 1/sqrt(R)

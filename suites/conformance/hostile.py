@@ -1,7 +1,7 @@
-"""Implementations that misbehave in `attention`, by name, each with what its verdict must be; `mlp` is right.
+"""Implementations that misbehave in `attention`, by name, each with its due verdict; `mlp` is right.
 
-`test_isolation` has each judged in worker processes, which load it by its name from this module. What does no harm
-to a process is in `test_engine`.
+`test_isolation` judges each in worker processes, which load it by name from this module. Faults that do not harm a
+process are in `test_engine`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
 HOLDS, VIOLATED, EITHER = (Verdict.HOLDS,), (Verdict.VIOLATED,), (Verdict.VIOLATED, Verdict.INCONCLUSIVE)
-_alive: list[Any] = []  # what would end if nothing referred to it
+_alive: list[Any] = []  # objects that would end if nothing referred to them
 
 
 def _besides(misbehave: Callable[[], Any], answer: Callable[..., Any] = right) -> Any:
-    """An implementation whose attention misbehaves, and then answers, rightly unless said otherwise."""
+    """An implementation whose attention misbehaves, and then answers, by default correctly."""
     return implementation(attention=lambda *question: (misbehave(), answer(*question))[1], mlp=reference.mlp)
 
 
 def _exits_later(x: Any, h: Any, w: Any, c: Any) -> Any:
-    """Right in the one call that is made before anything is tested, which has rows of this shape."""
+    """Right only in the call that is made before any test, whose rows have this shape."""
     return right(x, h, w, c) if x.shape == (2, 3, 4) else os._exit(7)
 
 
@@ -140,7 +140,7 @@ def _start_thirty() -> None:
 
 
 class _Lazy:
-    """Gives other numbers each time it is read."""
+    """An array-like object that gives other numbers each time it is read."""
 
     def __init__(self, values: Any) -> None:
         self.values, self.read = values, 0
@@ -161,7 +161,7 @@ def _write_everywhere(content: bytes) -> None:
 
 
 def _write_records() -> None:
-    """Into every connection that this process has open."""
+    """Writes records into every connection that this process has open."""
     for content in (pickle.dumps(HOLDING), pickle.dumps(FinishedProperty(HOLDING, lost=False))):
         _write_everywhere(len(content).to_bytes(4, "big") + content)
 
@@ -195,7 +195,7 @@ def _grandparent() -> int:
     return int(status.rpartition(")")[2].split()[1])
 
 
-# --- what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
+# --- misbehaviour with a right answer, the cause of the verdict (None: it holds) and words of its reason ---
 
 _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "floods": (_flood, "hung", ""),
@@ -217,17 +217,17 @@ _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "leaves_thirty_children": (_start_thirty, None, ""),
 }  # fmt: skip
 
-# --- what is answered instead, with the cause and its words ---
+# --- wrong ways to answer, the cause and words of its reason ---
 
 _WRONG = "update = -eta P grad energy, T times"
 _INSTEAD: dict[str, tuple[Callable[..., Any], str, str]] = {
-    # holds the GIL, and looks at no signal
+    # holds the GIL, and does not handle signals
     "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
     "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), _WRONG, "got "),
     "edits_the_configuration": (_edit_configuration, _WRONG, "got "),
 }
 
-# --- what is done besides a wrong answer, which never holds ---
+# --- misbehaviour with a wrong answer, which never holds ------
 
 _WRONGLY: dict[str, Callable[[], Any]] = {
     "writes_records": _write_records,
@@ -236,7 +236,7 @@ _WRONGLY: dict[str, Callable[[], Any]] = {
     "loosens_comparisons": _loosen_comparisons,
     "traces_and_is_wrong": _trace,
 }
-# the same, and whoever judges is stopped or ended
+# the same, and the judging process is stopped or killed
 _AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "kills_its_parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "stops_its_parent": lambda: _stop(os.getppid()),
@@ -246,7 +246,7 @@ _AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
 
 
 not_an_implementation = 3
-not_plain = EnergyLayer(len, None, {"x": ("J", 2)}, {}, step=Step(preconditioner=3.0))  # as no declaration allows it
+not_plain = EnergyLayer(len, None, {"x": ("J", 2)}, {}, step=Step(preconditioner=3.0))  # no declaration allows this
 
 
 def _attention_beside_what_it_declares(x: Any, h: Any, w: Any, c: Any) -> Any:
@@ -268,11 +268,11 @@ hangs_when_looked_at = type("_HangsWhenLookedAt", (), {"attention": property(_fo
 
 @dataclass(frozen=True)
 class Row:
-    """An implementation, and what must be said of its attention."""
+    """An implementation, and the due verdict on its attention."""
 
     layer: Any
-    verdicts: tuple[Verdict, ...]  # of which it gets one
-    cause: str | None = None  # of the verdict; None: any
+    verdicts: tuple[Verdict, ...]  # one of which it gets
+    cause: str | None = None  # of the verdict; None allows any
     words: str = ""  # of its reason
     stops_judges: bool = False
 
@@ -296,7 +296,7 @@ OTHERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """The implementation of a row, or another of the table; there are no other names."""
+    """The implementation of a row, or one of `OTHERS`; there are no other names."""
     if name in ROWS:
         return ROWS[name].layer
     if name in OTHERS:

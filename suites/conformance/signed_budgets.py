@@ -1,9 +1,9 @@
-"""The budgets of a few dozen fixed cases, on file: `python -m suites.conformance.signed_budgets` signs them anew.
+"""The budgets of a few dozen fixed cases, stored in a file: `python -m suites.conformance.signed_budgets` updates it.
 
-A budget that grew without anybody's notice would let faults pass. So whoever changes one has the new figures in the
-change, and those who read it see by how much. Of every budget its sum and its largest component are kept, with 17
-digits; other processors round matrix products otherwise, and so they are compared to one part in a billion, far below
-what any constant of the derivation makes.
+A budget that grew unnoticed would let faults pass. So a change of a budget changes this file too, where reviewers see
+by how much. For every budget, the file has its sum and its largest component with 17 digits. Other processors round
+matrix products differently, so they are compared to one part in a billion, far less than the effect of any constant
+in the derivation.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     """The fixed cases, by name."""
     for name, config in _configs():
         case = dense_case(config, 1, 4, seed=13)
-        yield name, replace(case, x=case.h) if name == "block" else case  # a block has one argument
+        yield name, replace(case, x=case.h) if name == "block" else case  # a block has one state argument
     row = dense_case(_attention(position="rotary"), 1, 4, seed=13)
     yield "attention, rotary, the last token of four", replace(row, x=row.x[:, -1:])
     far = dense_case(_mlp("softplus", preconditioner=PreconditionerConfig("diagonal")), 1, 4, seed=13)
@@ -76,13 +76,13 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 
 def figures() -> dict[str, Figures]:
-    """Every budget on file, computed anew: by case and dtype, its sum and largest component; null if unbounded."""
+    """Every budget in the file, computed anew: by case and dtype, its sum and largest component; null: unbounded."""
     budgets: dict[str, Figures] = {}
     for name, case in cases():
         for dtype_name, dtype in DTYPES.items():
             rounded = case.to(dtype).to(torch.float64)
             budgets[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))
-            # norms, preconditioners and steps are no part of an energy
+            # norms, preconditioners and steps are not part of an energy
             others = ("norm", "T =", "low-rank", "diagonal per head", "MLP, diagonal")
             if case.layer != "block" and not any(word in name for word in others):
                 budgets[f"energy, {name}, {dtype_name}"] = _figures(energy_budget(rounded, rounded.x, dtype))
@@ -107,13 +107,13 @@ def _figures(budget: Tensor) -> Figures:
 
 
 def on_file() -> Mapping[str, Figures]:
-    """The budgets in budgets.json, by the name of their case."""
+    """The budgets in budgets.json, by the name of the case."""
     signed: Mapping[str, Figures] = json.loads(FILE.read_text())
     return signed
 
 
 def main() -> None:
-    """Writes the file, and says what became of the budgets that were on it."""
+    """Writes the file, and says how its budgets changed."""
     before, after = on_file() if FILE.exists() else {}, figures()
     FILE.write_text(json.dumps(after, indent=1) + "\n")
     changed = [name for name in after if name in before and before[name] != after[name]]

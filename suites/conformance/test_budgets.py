@@ -1,4 +1,4 @@
-"""Error budgets: what was derived stays as it was signed, and covers whatever order a sum is taken in."""
+"""Error budgets: derived budgets stay as in their file, and cover sums taken in any order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIGN = "if that was meant, sign them anew: python -m suites.conformance.signed_b
 
 
 def alike(case: str, figures: signed_budgets.Figures, signed: signed_budgets.Figures) -> bool:
-    # what is measured is a difference of 2**-36, in which each of its roundings is one part in 2**17
+    # the measured quantity is a difference of 2**-36, in which each rounding is one part in 2**17
     rel = 64 * 2.0**-17 if case.startswith("measured") else 1e-9
     return all(
         signed[name] is None if value is None else value == pytest.approx(signed[name], rel=rel, abs=0)
@@ -56,7 +56,7 @@ def test_budgets_are_as_they_were_signed_and_the_laws_of_low_precision_as_they_w
 
 
 FIXED = dict(signed_budgets.cases())
-WHOLE = [name for name, case in FIXED.items() if case.x.shape == case.h.shape]  # as implementations are asked
+WHOLE = [name for name, case in FIXED.items() if case.x.shape == case.h.shape]  # as in questions to implementations
 
 
 @pytest.mark.parametrize("subject", [reference, unit_by_unit], ids=["reference", "unit by unit"])
@@ -66,7 +66,7 @@ def test_the_golden_answer_is_within_its_budget_of_two_others(name: str, subject
     caller = Caller(subject, torch.float64)
     expected = golden(case)
     assert bool(((caller.output(case) - expected).abs() <= output_budget(case, torch.float64)).all())
-    assert float((expected - case.x).abs().max()) > 0.01  # or there is nothing to compare
+    assert float((expected - case.x).abs().max()) > 0.01  # otherwise there is nothing to compare
     if subject is reference and case.layer != "block":
         off = (caller.energy(case) - energies_at(case, case.x)).abs()
         assert bool((off <= energy_budget(case, case.x, torch.float64)).all())
@@ -96,17 +96,17 @@ def test_steps_may_be_added_to_the_state_in_any_order(add: Callable[..., Tensor]
         arrays = [a.double().numpy() for a in (x, terms)]
         exact = [Bounded(a, np.zeros_like(a), unit_roundoff(dtype)) for a in arrays]
         bounded = exact[0].plus_terms(exact[1], 0)
-        # what float64 itself rounds is not seen in float64, and so its sums are taken in integers
+        # float64 cannot show its own rounding, so sums are taken in integers
         right = [sum(map(_integer, numbers)) for numbers in zip(x.tolist(), *terms.tolist(), strict=True)]
         for order in itertools.islice(itertools.permutations(range(5)), 0, None, 7):
             got = add(x, [terms[k] for k in order]).tolist()
             error = np.array([abs(_integer(value) - sum_) / 2.0**80 for value, sum_ in zip(got, right, strict=True)])
             worst = max(worst, float((error / bounded.error).max()))
-    assert 0.2 <= worst <= 1  # nor is it much more than that
+    assert 0.2 <= worst <= 1  # nor is the budget much too large
 
 
 def _integer(value: float) -> int:
-    """value 2^80, which is an integer for whatever is drawn here."""
+    """value 2^80, an integer for all values drawn here."""
     numerator, denominator = value.as_integer_ratio()
     return numerator * (2**80 // denominator)
 
@@ -130,7 +130,7 @@ def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_mor
 @pytest.mark.parametrize("kernel", ["oneDNN's", "torch's own"])
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_an_activation_in_float32_leaves_a_quarter_of_its_room_unused(name: str, kernel: str) -> None:
-    # GELU comes closest: the polynomials that libraries take for erf are off by up to 11 u where 1 + erf cancels
+    # GELU comes closest: libraries' polynomials for erf have errors up to 11 u where 1 + erf cancels
     z = torch.cat((torch.linspace(-12, 12, 200_001), torch.linspace(-100, 100, 50_001))).double().float().double()
     exact = Bounded(z.numpy(), np.zeros(z.shape), unit_roundoff(torch.float32))
     sigma = activation(name)
@@ -141,7 +141,7 @@ def test_an_activation_in_float32_leaves_a_quarter_of_its_room_unused(name: str,
 
 @pytest.mark.parametrize("seeds", [6, pytest.param(120, marks=pytest.mark.thorough)])
 def test_a_margin_near_one_is_the_rounding_of_the_state_which_every_implementation_shares(seeds: int) -> None:
-    """In float32, at states of sizes 1 to 1024: beside the largest, a step is nearly lost in that rounding."""
+    """In float32, at states of sizes 1 to 1024; for the largest, a step is nearly lost in that rounding."""
     preconditioners = PreconditionerConfig(), PreconditionerConfig("diagonal"), PreconditionerConfig("low-rank")
     u, margins, beyond = unit_roundoff(torch.float32), [], []
     for seed, name, steps in itertools.product(range(seeds), ACTIVATIONS, (1, 2)):
@@ -152,12 +152,12 @@ def test_a_margin_near_one_is_the_rounding_of_the_state_which_every_implementati
         error = (Caller(reference, torch.float32).output(case) - golden(case)).abs()
         budget = output_budget(case, torch.float32)
         states = [golden(replace(case, config=replace(config, steps=t))) for t in range(1, steps + 1)]
-        halves = sum(u * torch.exp2(torch.floor(torch.log2(x.abs()))) for x in states)  # half the spacing at each
+        halves = sum(u * torch.exp2(torch.floor(torch.log2(x.abs()))) for x in states)  # half the spacing there
         margins.append(float((error / budget).max()))
         beyond.append(float((error - halves).clamp(min=0).div(budget - halves).max()))
     assert max(margins) <= 1
-    assert max(margins) > 0.9  # one rounding of a large state may take all that there is
-    assert max(beyond) < 0.3  # and nothing else comes near
+    assert max(margins) > 0.9  # one rounding of a large state may use the whole budget
+    assert max(beyond) < 0.3  # all else stays far below
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
@@ -258,7 +258,7 @@ def test_a_case_is_computed_once_and_anew_for_other_numbers_or_arrays_that_lie_o
         answer(case.having(steps=2), 2.0)
         answer(replace(case, x=case.x + 1), 2.0)
         answer(replace(case, h=case.x), 2.0)
-        answer(replace(case, h=case.x.clone()), 2.0)  # other products: x and h are two arrays
+        answer(replace(case, h=case.x.clone()), 2.0)  # other matrix products, because x and h are two arrays
         answer(replace(case, weights={**case.weights, "W_K": case.weights["W_Q"]}), 2.0)
         assert len(computed) == 8
     answer(case, 2.0)

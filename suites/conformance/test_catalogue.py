@@ -1,4 +1,4 @@
-"""Every property of the catalogue: asked of --implementation (the reference by default), explained, on the page."""
+"""Every property of the catalogue: tested on --implementation (by default the reference), explained, on the page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from suites.kit.source import ROOT
 
 
 def device_of_worker(wanted: str) -> str:
-    """The device of this process: "cuda" and "auto" spread xdist's workers over the GPUs there are."""
+    """The device of this process: "cuda" and "auto" distribute xdist's workers over all GPUs."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "auto" and count == 0:
         return "cpu"
@@ -48,7 +48,7 @@ def device_of_worker(wanted: str) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per property, so that workers share them and each can be named."""
+    """Makes one test per property, so that workers can share them and each can be selected by name."""
     option = metafunc.config.getoption
     if "check" not in metafunc.fixturenames:
         return
@@ -76,7 +76,7 @@ def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype) -> None:
     effort = Effort(dtype=dtype, device=device_of_worker("cuda"))
     properties = [p for p in applicable(kind_of(subject), catalogue()) if p.id.startswith(prefix)]
     records = [judge_property(subject, p, effort) for p in properties if not_offered(p, {}, dtype) is None]
-    # in bfloat16 some differences are smaller than roundoff, on the CPU too
+    # in bfloat16 some differences are below roundoff, on the CPU too
     allowed = {Verdict.HOLDS} | ({Verdict.INCONCLUSIVE} if dtype is torch.bfloat16 else set())
     assert [(r.id, r.verdict, r.reason) for r in records if r.verdict not in allowed] == []
 
@@ -100,7 +100,7 @@ def test_a_property_is_named_once_and_states_its_source_premise_controls_formula
 
 
 def test_an_example_tells_only_where_the_rival_shows() -> None:
-    """Positions cannot matter to a single token: a run of such cases is vacuous, and says so by its count."""
+    """Positions cannot matter to a single token: a run of such cases is vacuous, and its count shows that."""
     (property_,) = select(["gradient/attention/alibi"])
     config = AttentionConfig(4, 2, position="alibi", temperature=1.0)
     one, several = (dense_case(config, 1, tokens, seed=0) for tokens in (1, 4))
@@ -179,7 +179,7 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
     patterns = [pattern for alike in index.by_claim(chosen) for pattern in index.patterns(p.id for p in alike)]
     matched = {p.id for p in index.listed() for pattern in patterns if fnmatchcase(p.id, pattern)}
     assert matched == {p.id for p in chosen}
-    assert width < 120 or all(pattern in flat for pattern in patterns)  # the longest take 49 columns, and wrap before
+    assert width < 120 or all(pattern in flat for pattern in patterns)  # up to 49 columns wide, they wrap below 120
 
 
 def test_the_page_is_what_the_command_prints_and_names_every_option_and_activation(told: Told) -> None:
@@ -208,14 +208,14 @@ def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_he
     assert seen == set(WEIGHTS)
 
 
-# the patterns of properties that a section of the contract names
+# the patterns of properties in a section of the contract
 CONTRACT = contract_page.as_markdown()
 ASKED_BY = [re.findall("`(.+?)`", line) for line in re.findall("^Tested by (.+)", CONTRACT, re.MULTILINE)]
 
 
 def test_every_section_of_the_contract_names_its_properties_and_every_property_of_it_is_named() -> None:
     assert all(select(patterns) for patterns in ASKED_BY)
-    sections = CONTRACT.split("\n## ")[2:]  # the first says what the functions are
+    sections = CONTRACT.split("\n## ")[2:]  # the first section describes the functions
     assert all(text.endswith("Every property tests this.\n") == ("\nTested by " not in text) for text in sections)
     named = {p.id for patterns in ASKED_BY for p in select(patterns)}
     alone = {p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation"}

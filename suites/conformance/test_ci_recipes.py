@@ -1,4 +1,4 @@
-"""The action and the recipes of docs/ci.md, run as they stand against a tiny implementation with one known fault."""
+"""The action and the recipes of docs/ci.md, run as they are on a tiny implementation with one known fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GUIDE = (ROOT / "docs" / "ci.md").read_text()
 
 pytest_plugins = ["pytester"]
 
-# nothing but shapes and a constant answer: one property holds, one is violated
+# only shapes and a constant answer: one property holds, one is violated
 TINY = """
 from cemverify import implementation
 
@@ -45,7 +45,7 @@ cause = "update = *"
 reason = "a stub"
 expires = 9999-12-31
 """
-# stands before the real one on the PATH: notes what pip is asked, and is the real one for all else
+# comes before the real python on the PATH: records calls of pip, and passes all else to the real one
 PYTHON = f"""#!/bin/bash
 if [ "$1 $2" = "-m pip" ]; then shift 2; printf '%s|' "$@" >> "$PIP_LOG"; echo >> "$PIP_LOG"; exit 0; fi
 exec {shlex.quote(sys.executable)} "$@"
@@ -54,7 +54,7 @@ exec {shlex.quote(sys.executable)} "$@"
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what is checked out in `work`, in which the test is and from which it imports."""
+    """A folder with a checkout in `work`, where the test runs and from which it imports."""
     package = tmp_path / "work" / "mypkg"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -70,7 +70,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bash(script: str, workplace: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The script as a runner would run it."""
+    """Runs a script as a CI runner would."""
     there = {
         **os.environ,
         "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
@@ -87,7 +87,7 @@ def bash(script: str, workplace: Path, **environment: str) -> subprocess.Complet
 
 
 def inputs(**values: str) -> dict[str, str]:
-    """The environment of the step that checks: the action's defaults, and what is given."""
+    """The environment of the checking step: the action's defaults, updated with what is given."""
     filled = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | values
     names = {key: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", text) for key, text in STEPS["Check"]["env"].items()}
     return {key: filled[match[1]] for key, match in names.items() if match}
@@ -117,7 +117,7 @@ def test_the_action_installs_itself_and_what_is_asked(workplace: Path, install: 
 
 @pytest.mark.slow
 def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace: Path, told: Told) -> None:
-    told(f"cemverify check mypkg.cem:mine {FEW} --json before.json", 1)  # without the list the violation is new
+    told(f"cemverify check mypkg.cem:mine {FEW} --json before.json", 1)  # without the known violations it is new
     given = {"implementation": "mypkg.cem:mine", "properties": PROPERTIES.replace(" ", "\n"), "examples": "6"}
     given |= {"known": "known.toml", "baseline": "before.json", "on-regression": "fail"}
     given |= {"extra-args": "--workers 1 --timeout '30'"}
@@ -132,14 +132,14 @@ def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace:
 
 
 def test_the_action_fails_without_a_result_where_nothing_could_be_judged(workplace: Path) -> None:
-    (workplace / "bin" / "python").write_text("#!/bin/bash\nexit 2\n")  # as `check` does then
+    (workplace / "bin" / "python").write_text("#!/bin/bash\nexit 2\n")  # like `check` in that case
     done = bash(STEPS["Check"]["run"], workplace, **inputs(implementation="mypkg.cem:mine", properties="nosuch"))
     assert done.returncode == 2
     assert not (workplace / "output").exists()
 
 
 def recipe(heading: str) -> str:
-    """The code block below a heading of the guide."""
+    """The code block under a heading of the guide."""
     section = GUIDE.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
     block = re.search(r"```\w+\n(.*?)```", section, re.DOTALL)
     assert block, heading

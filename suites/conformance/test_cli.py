@@ -1,4 +1,4 @@
-"""The command line, as its user meets it."""
+"""The command line, as a user sees it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_terse_run_that_is_terminated_keeps_its_verdicts(workplace: Path) -> N
         [sys.executable, "-m", *words], env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed
     )
     assert run.stdout
-    first = run.stdout.readline()  # as it comes
+    first = run.stdout.readline()  # while the command still runs
     run.terminate()
     rest, errors = run.communicate()
     *lines, last = [first, *rest.splitlines()]
@@ -130,7 +130,7 @@ def test_accepted_violations_pass_and_end_no_run_until_they_expire(
     assert [p.get("known") for p in content["properties"]] == ["ours", None]
     assert "2 run: 1 hold, 1 violated (1 known)" in told(f"{check} --first").out
 
-    # half a year later nothing got worse, but the list is stale
+    # half a year later nothing is worse, but the entry has expired
     monkeypatch.setattr(known_violations, "today", lambda: datetime.now(UTC).date() + timedelta(days=180))
     printed = told(f"{check} --baseline r.json --json s.json --junit s.xml --markdown s.md", 1).out
     assert "delete the entry on line 4" in printed

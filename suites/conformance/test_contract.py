@@ -1,4 +1,4 @@
-"""Kinds of implementation, absences, array kinds and adapters."""
+"""Kinds of implementation, absent features, array kinds and adapters."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_declared_or_asked_is_refused(declare: Callable[[], objec
 
 
 class Mine:
-    """Whose instances are implementations."""
+    """A class whose instances are implementations."""
 
     mlp = staticmethod(reference.mlp)
     not_offered = ("norm",)
@@ -92,11 +92,11 @@ def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> No
 
 def test_a_call_in_jax_that_deletes_what_it_was_given_is_violated() -> None:
     jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    jax.config.update("jax_enable_x64", False)  # layers that another test has imported may have set it
+    jax.config.update("jax_enable_x64", False)  # layers imported by another test may have set it
 
     def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
         moved = x + config.step_size * (jax.nn.silu(x @ weights["V"].T) * (h @ weights["W"].T)) @ weights["V"]
-        x.delete()  # as a function compiled with donate_argnums does
+        x.delete()  # like a function compiled with donate_argnums
         return moved
 
     record = judged(implementation(mlp=mlp, arrays="jax", not_offered=LEAN), "gradient/mlp/silu", shrink=False)
@@ -123,7 +123,7 @@ def test_keys_of_fewer_heads_are_refused_in_the_words_of_the_contract() -> None:
 
 
 class Cached(torch.nn.Module):
-    """Attention that reads a row in pieces; the mask of a piece may forget that a cache goes before it."""
+    """Attention that reads a row in pieces; the mask of a piece may ignore the cached tokens before it."""
 
     def __init__(self, c: AttentionConfig, *, forgets: bool) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Cached(torch.nn.Module):
 
 
 def test_a_module_that_reads_a_row_in_pieces_is_decoded_and_asked_for_them() -> None:
-    """Token by token it is right either way."""
+    """Token by token, both versions are right."""
     absent = ("steps", "temperature", "diagonal", "position", "preconditioner", "norm")
     for forgets, verdict in ((False, Verdict.HOLDS), (True, Verdict.VIOLATED)):
         build = functools.partial(Cached, forgets=forgets)
@@ -156,7 +156,7 @@ WHOLE = ("gate_up_proj.weight", DOWN)
 @pytest.mark.parametrize(
     ("module", "names", "words"),
     [
-        (GatedMLP, {"W": "gate_proj.weight", "V": ("up_proj.weight", DOWN)}, ""),  # as the paper has them
+        (GatedMLP, {"W": "gate_proj.weight", "V": ("up_proj.weight", DOWN)}, ""),  # as in the paper
         (GatedMLP, {"V": "gate_proj.weight", "W": "up_proj.weight"}, "parameters down_proj.weight get no weight"),
         (GatedMLP, {"V": "gate.weight", "W": "up_proj.weight"}, "no parameter 'gate.weight' for V"),
         (MLP, {"V": ("gate_up_proj.weight[M:]", DOWN), "W": PART}, "update = -eta P grad energy"),
@@ -222,7 +222,7 @@ def own(x: torch.Tensor, *_: object) -> torch.Tensor:
 
 
 class Layer(torch.nn.Module):
-    """A layer that is written in this file and not in a library."""
+    """A layer that is defined in this file, and not in a library."""
 
     def forward(self, x: torch.Tensor, *_: object) -> torch.Tensor:
         return x
@@ -303,7 +303,7 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     )
     result = pytester.runpytest("-p", "no:cacheprovider", "-rA")
     outcomes = result.parseoutcomes()
-    assert outcomes["failed"] == 2  # tanh, and the mixture of all options, which has it too
+    assert outcomes["failed"] == 2  # tanh, and the property with all options, which includes tanh
     assert (outcomes["passed"] >= 10, outcomes["skipped"] >= 3) == (True, True)
     result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
 
@@ -331,7 +331,7 @@ def test_a_judgement_here_computes_on_one_thread_or_as_many_as_the_user_says(
 
 
 def mark_of(property_: str, path: Path | None = None, implementation: Any = "reference") -> Check:
-    """The one check that the decorator makes of a property."""
+    """The single check that the decorator makes for a property."""
     mark: Any = parametrize_with_properties(implementation, properties=[property_], examples=3, known=path)
     check: Check = mark.args[1][0].values[0]
     return check

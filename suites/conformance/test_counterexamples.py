@@ -1,4 +1,4 @@
-"""What a violation leaves behind asks the same again: by the property, and by a script of its own."""
+"""A saved counterexample repeats the violation: through the property, and through its script."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MAKER = Maker.now("cemverify check", {}, 0, "cpu")
 
 
 def leave(folder: Path, mutant_id: str, property_id: str = "") -> tuple[Record, Path]:
-    """The record of a mutant's violation, and the saved case, with a module `faulty` beside it."""
+    """The record of a mutant's violation and its saved case, with the module `faulty` in the same folder."""
     fault = mutant(mutant_id)
     record = judge_property(fault.subject(), by_id(property_id or fault.property), QUICK)
     (folder / "faulty.py").write_text(MODULE.format(id=mutant_id))
@@ -68,7 +68,7 @@ def leave(folder: Path, mutant_id: str, property_id: str = "") -> tuple[Record, 
 
 
 def script_here(path: Path, *names: str) -> int:
-    """The exit code of the script, run in this process: importing torch anew takes longer than all else."""
+    """The exit code of the script, run in this process because importing torch again would take longest."""
     importlib.invalidate_caches()
     script = path.with_suffix(".py")
     with pytest.MonkeyPatch.context() as patch:
@@ -250,6 +250,6 @@ def test_a_violation_is_told_with_all_that_the_layer_was_given(
 
 
 def of_the_case(record: Record) -> list[str]:
-    """What a violation says of its case: a replay looks for no part, and has seen one example."""
+    """A violation reduced to its case: a replay locates no part, and tests one example."""
     lines = violation(record).splitlines()[3:]
     return [line for line in lines if not line.startswith(("  wrong part", "  worst example"))]

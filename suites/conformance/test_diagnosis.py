@@ -1,4 +1,4 @@
-"""Violations are told by their cause: grouped, the most fundamental first, with a place, a case and a command."""
+"""Violations are reported by cause: grouped, the most fundamental first, with a place, a case and a command."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ LEAF = "it raised RuntimeError: a leaf Variable that requires grad is being used
         ([ALONE], {CLAIM: 1}, f"1 of 1 violated: {CLAIM}"),
         ([violated(f"gradient/attention/{i}", None, "raised", KEY) for i in range(5)],
          {KEY: 5}, f"5 of 5 violated, one cause: {KEY}"),
-        # what torch says of an edited argument follows from it
+        # torch's complaint about an edited argument follows from that
         ([violated("gradient/layer/energy", "a constant factor"),
           violated("structure/layer/inputs-unchanged", cause=Compared.KEPT),
           violated("training/layer/states", None, "raised", LEAF)],
          {"a constant factor": 1, "an argument that a call edits": 2}, "3 of 3 violated, 2 causes"),
-        # where the update is wrong, nothing shows that a weight is stored twice, or the backward pass wrong
+        # if the update is wrong, nothing shows that a weight is stored twice or that the backward pass is wrong
         ([violated("gradient/attention/a", cause=Compared.ANSWER), violated("training/attention/b", BACKWARD),
           violated("training/mlp/b", BACKWARD)],
          {CLAIM.replace("training/attention/b", "gradient/attention/a"): 1, BACKWARD: 1}, "3 of 3 violated, 2"),
-        # and all from answers that differ from call to call
+        # and everything may follow from answers that differ from call to call
         ([violated("gradient/attention/a"), violated("descent/attention/b", "mask"),
           violated("contract/attention/determinism")],
          {"one call has two answers": 3}, "3 of 3 violated, one cause: one call has two answers"),
@@ -112,7 +112,7 @@ def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
 
 
 def test_the_function_that_says_what_is_right_is_not_where_the_mistake_is() -> None:
-    """Though it runs, and does most, wherever the update is asked."""
+    """Although it runs, and does most of the work, whenever the update is tested."""
     update, helper, energy = (Place("mine.py", i, name, i + 3) for i, name in ((3, "f"), (7, "g"), (11, "E")))
     origin = Origin("d" * 64, {"update": update, "energy": energy})
     (cause,) = diagnosed(replace(violated("gradient/layer/a"), ran=(energy, update, helper)), origin=origin).causes
@@ -256,9 +256,9 @@ def test_again_asks_with_the_options_that_decide_the_answer(here: Path, told: To
     again = json.loads(Path("r.json").read_text())["diagnosis"]["again"]
     assert again == f"{asked} {more}"
     assert f"again: {again} mend: cemverify repair single:mine {more.removesuffix(' --black-box')}" in printed
-    assert f"%0A{again}" in printed  # the annotation
+    assert f"%0A{again}" in printed  # the CI annotation
     told(again, 1)
-    told(asked)  # without them it holds
+    told(asked)  # without the other options it holds
 
 
 @pytest.mark.skipif(not limits_memory(), reason="memory is limited on Linux only")
@@ -272,7 +272,7 @@ def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_
     own = replace(violated("own/is-odd"), stated_in="my notes.odd")
     diagnosis = diagnosed(own, implementation="a b:mine")
     assert diagnosis.again == "cemverify check 'a b:mine' --properties own/is-odd --properties-from 'my notes.odd'"
-    assert diagnosis.mend == ""  # it has no place
+    assert diagnosis.mend == ""  # it has no place in the code
     mend = diagnosed(replace(MASK, stated_in="odd")).mend
     assert mend == "cemverify repair mine:mine --properties-from odd"
 
@@ -286,7 +286,7 @@ def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
     assert "cemverify" not in github(diagnosis)
 
 
-# --- README's mistake, as every report tells it ---
+# --- README's mistake in every kind of report -----
 
 HEADLINE, ONE_ARRAY = "gradient/attention/plain", "contract/attention/one-array"
 PROPERTIES = (ONE_ARRAY, "descent/attention/along-steps", "structure/attention/causality", HEADLINE)
@@ -294,14 +294,14 @@ PROPERTIES = (ONE_ARRAY, "descent/attention/along-steps", "structure/attention/c
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
-    """A check of README's layer with README's mistake, in a file of its own."""
+    """A check of README's layer with README's mistake, in its own file."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "readmes_layer.py").write_text(README_MISTAKEN)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
         judged_here = check_implementation(load("readmes_layer:mine"), properties=PROPERTIES, examples=6)
-        # the report of a run that was given the name
+        # the report of a run that was started by this name
         yield Results(replace(judged_here.finished, implementation="readmes_layer:mine", options=()))
     sys.modules.pop("readmes_layer")
 
@@ -354,7 +354,7 @@ def test_results_and_records_are_short_in_a_shell_and_whole_when_printed(results
 def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # the module has a name of its own: others were imported from elsewhere
+    monkeypatch.setenv("COLUMNS", "200")  # a unique module name: the others were imported from elsewhere
     asked = f"'mistaken_layer:mine', properties={PROPERTIES}, examples=6, save_counterexamples='found'"
     decorated = f"@parametrize_with_properties({asked})\ndef test_attention(check): check()\n"
     test = f"from cemverify import parametrize_with_properties\n{decorated}"

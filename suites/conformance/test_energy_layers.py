@@ -1,4 +1,4 @@
-"""Energy layers: what they declare, what is then asked of them, and what a violation says."""
+"""Energy layers: what they declare, what is then tested, and what a violation says."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def quadratic(**changes: Any) -> EnergyLayer:
     return energy_layer(**{**declared, **changes})
 
 
-# What asks the process, and not the formula, takes a third of the time, and compilation most of that: by default one
-# layer is asked it, and in a thorough run all. Of the others each layer is asked every third property, and the next
-# layer begins with another one.
+# Properties of the process, rather than the formula, take a third of the time, mostly for compilation: by default
+# they are tested on one layer, and in a thorough run on all. Of the other properties, every third is tested on each
+# layer, and each layer starts at a different one.
 OF_THE_PROCESS = [f"modes/layer/{name}" for name in ("compiled", "surroundings")]
 OF_THE_PROCESS += [f"structure/layer/{name}" for name in ("settings", "determinism", "edited-arrays")]
 ASKED_IT = "cem_attention"
-# mutants whose layer, without the fault, is no example
+# mutants whose layer, without the fault, is not an example
 ORIGINALS = (
     *("strategies-fitter-than-the-plain-mean", "pair-in-the-other-order", "layer-turned-by-a-skew-map"),
     *("ravine-step-too-long", "chain-bound-too-small"),
@@ -82,11 +82,11 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
-    """And what is asked holds: see above."""
+    """The test above shows that what is tested holds."""
     if example.endswith("_jax"):
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
     page = (ROOT / "docs" / "energy-layers.md").read_text()
-    row = rf"^\| \[.*?\]\(\.\./examples/energy_layers/{example}\.py\) \|(.*)\|$"  # of the table of layers
+    row = rf"^\| \[.*?\]\(\.\./examples/energy_layers/{example}\.py\) \|(.*)\|$"  # in the table of layers
     (cells,) = re.findall(row, page, flags=re.MULTILINE)
     conservative, falls, whole, *_ = (cell.strip() for cell in cells.split(" | "))
     absent = load(f"examples.energy_layers.{example}:mine").not_offered
@@ -142,7 +142,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"step": "coordinate", "order": (0, 0)}, "order must name every block, or every place"),
         ({"domain": "box", "state_map": torch.tanh}, "a domain cannot be combined with a state map"),
     ],
-    # what is declared, by name: functions in it have another address in each process
+    # named by the keys of a declaration, because functions in it have other addresses in every process
     ids=lambda declared: declared if isinstance(declared, str) else " ".join(declared),
 )
 def test_an_impossible_declaration_is_refused_in_a_sentence(declared: dict[str, Any], sentence: str) -> None:
@@ -150,20 +150,20 @@ def test_an_impossible_declaration_is_refused_in_a_sentence(declared: dict[str, 
         quadratic(**declared)
 
 
-# --- right layers that are easily refused, each beside a faulty twin ----------------------------------------
+# --- right layers that might easily be refused, each with a faulty twin -------------------------------------
 
-LONGEST = 90  # row for which there is memory
+LONGEST = 90  # the longest row for which there is memory
 FLAT = torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
 
 
 def sheared(x: Tensor, m: Tensor) -> Tensor:
-    """Beside P (m - x), which leaves out the third channel."""
+    """P (m - x), where P leaves out the third channel, plus a shear."""
     step = (m - x) @ FLAT.to(x)
     return step + step.roll(-1, -1) @ torch.diag(torch.tensor([1 / 64, 0.0, 0.0])).to(x)
 
 
 def retrieval(wrong: bool = False) -> EnergyLayer:
-    """A layer that needs more memory for long rows than there is."""
+    """A layer that runs out of memory for long rows."""
 
     def update(x: Tensor, m: Tensor) -> Tensor:
         if x.shape[1] > LONGEST:
@@ -176,7 +176,7 @@ def retrieval(wrong: bool = False) -> EnergyLayer:
 
 
 def on_a_domain(domain: Any, step: Callable[[Tensor], Tensor], energy: Callable[[Tensor], Tensor]) -> EnergyLayer:
-    """A layer whose step and energy see a state of the domain, and take a memory without reading it."""
+    """A layer whose step and energy get states in the domain, and take a memory without reading it."""
     return energy_layer(
         update=lambda x, m: step(x) + 0 * m, energy=lambda x, m: energy(x) + 0 * m.sum(-1),
         dim=3, step_size=0.1, domain=domain,
@@ -184,7 +184,7 @@ def on_a_domain(domain: Any, step: Callable[[Tensor], Tensor], energy: Callable[
 
 
 def towards_targets(factor: float, **more: Any) -> EnergyLayer:
-    """One step of the delta rule: a step size in (0, 2), a unit key and a gate below zero are in the memory."""
+    """One step of the delta rule; the memory has a step size in (0, 2), a unit key and a gate below zero."""
 
     def update(S: Tensor, m: Any) -> Tensor:
         error = torch.einsum("bkv,bk->bv", S, m.k) - m.v
@@ -200,7 +200,7 @@ def towards_targets(factor: float, **more: Any) -> EnergyLayer:
 
 
 def fista(gain: float) -> EnergyLayer:
-    """Accelerated ISTA whose thresholds are in the memory; step t goes down t + 1 times the first one's energy."""
+    """Accelerated ISTA with thresholds in the memory; the energy of step t is t + 1 times that of the first."""
     momenta = (0.0, 0.28, 0.43)
 
     def soft(v: Tensor, eta: float, m: Any) -> Tensor:
@@ -221,7 +221,7 @@ def fista(gain: float) -> EnergyLayer:
 
 
 def with_padding(first: int) -> EnergyLayer:
-    """Attention with padding on the left; the distances of tokens count from one that padding must not move."""
+    """Attention with padding on the left; token positions count from an origin that padding must not move."""
 
     def scores(x: Tensor, m: Tensor, mask: Tensor | None) -> Tensor:
         place = torch.arange(m.shape[1], dtype=x.dtype) * torch.ones_like(x[..., 0])
@@ -238,7 +238,7 @@ def with_padding(first: int) -> EnergyLayer:
 
 
 def by_species(most: int) -> EnergyLayer:
-    """Each token is pulled to the place of its kind, an integer."""
+    """Each token is pulled to the place of its kind, which is an integer."""
     places = torch.linspace(-1, 1, 10, dtype=torch.float64).reshape(5, 2)
     return energy_layer(
         update=lambda x, m: m.w - x + places.to(x)[m.kind.clamp(max=most)],
@@ -248,13 +248,13 @@ def by_species(most: int) -> EnergyLayer:
 
 
 def apart_by_one(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
-    """Places that lie in order on a line, at least 1 apart."""
+    """Places in order on a line, at least 1 apart."""
     steps: Tensor = 1 + torch.rand(shape, generator=generator, dtype=torch.float64)
     return steps.cumsum(1)
 
 
 def of_a_chain(factor: float) -> EnergyLayer:
-    """Places on a line that repel each other; where two are one, the energy is infinite."""
+    """Places on a line that repel each other; if two coincide, the energy is infinite."""
 
     def energy(x: Tensor) -> Tensor:  # (B, J, 1)
         return (1 / (x[:, 1:] - x[:, :-1])).sum((1, 2))
@@ -271,7 +271,7 @@ def of_a_chain(factor: float) -> EnergyLayer:
 
 
 def cut_off(digits: int) -> EnergyLayer:
-    """A step that is right to so many digits, three of which are claimed."""
+    """A step that is right to this many digits; three are claimed."""
     scale = 10.0**digits
     update = lambda x, m: x + (scale * (m - 2 * x)).round() / scale  # noqa: E731
     return quadratic(update=update, tolerance=1e-3, not_offered=("gradients", "dtype:bfloat16"))
@@ -292,8 +292,8 @@ RANGES: Any = {"k": "sphere", "beta": (0, 2), "gate": (-np.inf, 0)}
 
 
 def near_rest(x: Tensor) -> Tensor:
-    """The nearest state of a domain that only this function describes, far from zero."""
-    _, _, _ = x.shape  # (B, J, 3), as it is declared
+    """The nearest state of a domain far from zero, which only this function describes."""
+    _, _, _ = x.shape  # (B, J, 3), as declared
     return 3 + (x - 3).clamp(-0.3, 0.3)
 
 
@@ -307,7 +307,7 @@ def of_signs(where: float) -> EnergyLayer:
 
 
 def of_a_mean(rows: Callable[[Tensor], Any]) -> EnergyLayer:
-    """Down the mean over the batch of |x - m|^2 / 2, as it stands."""
+    """A step down the mean of |x - m|^2 / 2 over the batch, not rescaled."""
     mean = lambda x, m: ((x - m) ** 2).sum((1, 2)).mean() / 2  # noqa: E731
     how: dict[str, Any] = {"energy_per": "batch", "mean_over": ("batch",), "step_of": "mean"}
     return quadratic(update=lambda x, m: (m - x) / rows(x), energy=mean, **how)
@@ -337,7 +337,7 @@ def binary(own: float) -> EnergyLayer:
 
 
 def tiled(x: Tensor) -> Tensor:
-    """x; from 1024 rows on, gradients come back to whole tiles of them alone."""
+    """The identity; from 1024 rows on, gradients reach only rows in complete tiles of 16."""
     rows, same = x[..., 0].numel(), x * 1
     if same.requires_grad and rows >= 1024:
         reached = (torch.arange(rows) < rows // 16 * 16).reshape(*x.shape[:-1], 1)
@@ -346,7 +346,7 @@ def tiled(x: Tensor) -> Tensor:
 
 
 def by_pointer(array: Tensor) -> Tensor:
-    """The array; a kernel is handed the memory of its incoming gradient, and not its strides."""
+    """The identity; its backward pass reads the gradient like a kernel that gets its memory but not its strides."""
     same = array * 1
     if same.requires_grad:
         same.register_hook(_read_by_pointer)  # type: ignore[no-untyped-call]
@@ -354,11 +354,11 @@ def by_pointer(array: Tensor) -> Tensor:
 
 
 def solved_until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
-    """A solver that stops for a whole batch."""
+    """A solver that stops when the whole batch has converged, by the given measure."""
 
     def solve(x: Tensor, m: Tensor) -> Tensor:
         for _ in range(500):
-            x = x + torch.sigmoid(m).clamp(min=0.1) * (m - x)  # some rows more slowly than others
+            x = x + torch.sigmoid(m).clamp(min=0.1) * (m - x)  # some rows converge more slowly than others
             if float(converged((x - m).detach().abs())) < 1e-7:
                 break
         return x
@@ -373,7 +373,7 @@ def equilibrium(off: float) -> EnergyLayer:
 
 
 def heavy(momentum: float) -> EnergyLayer:
-    """Three steps, to each of which 0.4 times the one before is added."""
+    """Three steps, to each of which 0.4 times the previous one is added."""
     sizes = (0.5, 0.25, 0.25)
 
     def update(x: Tensor, m: Tensor) -> Tensor:
@@ -403,7 +403,7 @@ def proximal(*used: float) -> EnergyLayer:
 
 
 def to_targets(stopped: bool) -> EnergyLayer:
-    """A JAX layer that is pulled to targets, and takes its memory apart by position, not by the order of names."""
+    """A JAX layer that is pulled to targets, and unpacks its memory by position, not in the order of names."""
     W_of = pytest.importorskip("jax").lax.stop_gradient if stopped else lambda W: W
 
     def update(x: Any, m: Any) -> Any:
@@ -423,7 +423,7 @@ UPDATE, FACTOR = "update = -eta P grad energy", "a constant factor"
 
 
 def log_cosh(tanh: Callable[[Tensor], Tensor]) -> EnergyLayer:
-    """log cosh x as |x| + log(1 + exp(-2 |x|)), which overflows nowhere."""
+    """log cosh x as |x| + log(1 + exp(-2 |x|)), which never overflows."""
     return quadratic(
         update=lambda x, m: m - tanh(x),
         energy=lambda x, m: (x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - x * m).sum(-1),

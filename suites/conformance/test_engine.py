@@ -92,7 +92,7 @@ def test_a_budget_of_time_ends_a_search_of_any_number_of_examples(seconds: float
 
 
 def moody(call: int) -> Any:
-    """Attention whose answer to this call is another than to all others."""
+    """Attention with a different answer in one call."""
     calls = iter(range(10**9))
 
     def attention(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
@@ -105,7 +105,7 @@ def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but
     record = judge(moody(7))
     assert record.verdict == Verdict.INCONCLUSIVE
     assert "non-deterministic" in str(record.reason)
-    # one difference is proof enough against determinism: three calls an example, and the ninth repeats the seventh
+    # one difference refutes determinism: an example makes three calls, and the ninth repeats the seventh
     assert judged(implementation(attention=moody(8)), "contract/attention/determinism").verdict == Verdict.VIOLATED
 
 
@@ -221,7 +221,7 @@ def test_a_missing_kernel_is_no_violation_and_the_feature_to_declare_is_said() -
 
 
 def exploding() -> Case:
-    """relu^2 squares its state in each of nine steps: the right answer is no number any more."""
+    """relu^2 squares its state in each of nine steps: the right answer is no longer a finite number."""
     x, h, V, W, d = (torch.tensor(a).double() for a in ([[[0, 2]]], [[[-2, 0]]], [[-1, 1]], [[-1, 0]], [0, 0]))
     config = MLPConfig(2, 1, activation="relu2", steps=9, preconditioner=PreconditionerConfig("diagonal"))
     return Case(config, x, h, {"V": V, "W": W, "P_d": d})
@@ -234,7 +234,7 @@ def test_where_the_right_answer_overflows_no_property_calls_an_answer_wrong(prop
         question = InContext(exploding(), Context(mode)) if property_.family == "contexts" else exploding()
         caller = Caller(reference.reference, property_.dtype or torch.float64)
         search = PropertySearch(caller, property_, CoreBudget(60.0))
-        with suppress(SuiteBroke):  # the case of a sequence is another
+        with suppress(SuiteBroke):  # a property of sequences takes another kind of case
             search.look_at(question)
         assert search.tally.violation is None
 
@@ -245,7 +245,7 @@ WRONG, NOT_AN_ARRAY = "update = -eta P grad energy, T times", "not an array"
 
 
 def answering(change: Callable[[Tensor], Any], arrays: Literal["torch", "numpy"] = "torch") -> Any:
-    """An implementation whose attention gives what `change` makes of the right answer."""
+    """An implementation whose attention applies `change` to the right answer."""
 
     def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
         x, h = (torch.as_tensor(np.asarray(a)) for a in (x, h))
@@ -268,16 +268,16 @@ def _recur(_: Tensor) -> None:
 
 
 class _Liar(Tensor):
-    """Zeros that answer every question wrongly, or not at all."""
+    """An array of zeros that lies about itself, or raises."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return True
 
 
-# what becomes of the right answer, the cause of the verdict (None: it holds), and words of the reason
+# a change of the right answer, the cause of the verdict (None: it holds), and words of the reason
 ANSWERS: dict[str, tuple[Callable[[Tensor], Any], str | None, str]] = {
-    # right, though it looks odd
+    # unusual, but right
     "that records gradients": (lambda r: r.clone().requires_grad_(), None, ""),
     "with strides": (lambda r: torch.stack((0 * r, r), -1)[..., 1], None, ""),
     "with a lazy conjugate": (lambda r: torch.complex(r, torch.zeros_like(r)).conj().real, None, ""),
@@ -286,7 +286,7 @@ ANSWERS: dict[str, tuple[Callable[[Tensor], Any], str | None, str]] = {
     "in NumPy, not writable": (lambda r: np.broadcast_to(r.numpy(), tuple(r.shape)), None, ""),
     "in NumPy, in the other byte order": (lambda r: r.numpy().astype(">f8"), None, ""),
     "in NumPy, long double": (lambda r: r.numpy().astype(np.longdouble), None, ""),
-    # no array, or none of numbers
+    # not an array, or not one of numbers
     "nothing": (lambda r: None, NOT_AN_ARRAY, ""),
     "a memory view": (lambda r: memoryview(r.numpy().tobytes()), NOT_AN_ARRAY, ""),
     "a pair with the answer first": (lambda r: (r, None), NOT_AN_ARRAY, ""),
@@ -297,7 +297,7 @@ ANSWERS: dict[str, tuple[Callable[[Tensor], Any], str | None, str]] = {
     "on no device": (lambda r: torch.empty_like(r, device="meta"), NOT_AN_ARRAY, ""),
     "an array of strings": (lambda r: np.full(tuple(r.shape), "0.5"), NOT_AN_ARRAY, ""),
     "an array of complex numbers": (lambda r: r.numpy().astype(complex), NOT_AN_ARRAY, ""),
-    # what a test runner takes for its own among them
+    # exceptions, including those that a test runner treats as its own
     "an error": (lambda _: 1 / 0, "raised", "ZeroDivisionError"),
     "an error that cannot be told": (lambda _: _raise(_Unspeakable()), "raised", "its message cannot be read"),
     "a long message": (lambda _: _raise(ValueError("x" * 10**6)), "raised", "it raised ValueError: xxx"),
@@ -333,7 +333,7 @@ def test_an_answer_holds_if_its_numbers_are_right_and_else_has_its_cause_in_a_sh
     assert words in reason
     assert len(reason) < 600
     assert reason.isprintable()
-    gc.collect(1)  # what the test made is young; to look through all that is imported takes half a second
+    gc.collect(1)  # the test's objects are young; collecting among all imported objects takes half a second
 
 
 @pytest.mark.parametrize(

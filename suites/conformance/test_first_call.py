@@ -1,4 +1,4 @@
-"""Adapters with one mistake, which their first call shows, and some whose mistake it must not hide."""
+"""Adapters with one mistake that the first call shows, and some with a mistake that it must not hide."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_check_says_it_in_one_sentence(name: str, message: str, capsys: pytest.C
 
 
 class _Broken:
-    """A process in which an experiment fails before it calls the implementation, as where no GPU can be used."""
+    """A process in which experiments fail before they call the implementation, as when no GPU can be used."""
 
     not_offered = reference.not_offered
     processes: tuple[int, ...] = ()

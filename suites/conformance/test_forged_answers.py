@@ -1,4 +1,4 @@
-"""What an implementation's process sends instead of answers never holds, and is never the verifier's fault."""
+"""Whatever an implementation's process sends instead of an answer never holds, and is never a suite error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import wire
 from suites.kit.judging import QUICKLY
 
-# a property for each experiment that returns arrays
+# one property for each experiment that returns arrays
 ASKED = select(
     [
         *("gradient/attention/plain", "training/attention/plain", "training/mlp-energy/any-options"),
@@ -36,7 +36,7 @@ ASKED = select(
         *("training/layer/derivatives-agree", "training/layer/parameters-matter"),
     ]
 )
-# a parameter may leave its range, so what is no answer there is none of a question outside the premise
+# a parameter may leave its range, and then a missing answer may belong to a question outside the premise
 MAY_BE_OUTSIDE = {"training/layer/parameters-matter"}
 W = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 3)))
 LAYER = energy_layer(
@@ -59,7 +59,7 @@ WAYS: dict[str, Callable[[Tensor], Any]] = {
 
 
 def changed(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Every array of an answer changed."""
+    """An answer with every array changed."""
     match value:
         case Tensor():
             return change(value)
@@ -71,7 +71,7 @@ def changed(value: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def renamed(value: Any) -> Any:
-    """The same arrays under other names, and lists that are longer."""
+    """The same arrays under other names, in longer lists."""
     match value:
         case dict():
             return {f"{key}'": item for key, item in value.items()}
@@ -82,7 +82,7 @@ def renamed(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Forger:
-    """In the place of an implementation's process: what it sends of an answer is something else."""
+    """Takes the place of an implementation's process, and sends a forged answer."""
 
     forge: Callable[[Any], Any]
     processes: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The gate: what got worse than a baseline fails, as do new violations, stale entries and what a pin enforces."""
+"""The gate fails for results worse than a baseline, new violations, stale entries, and what a pin enforces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def record(property_: str, verdict: Verdict = Verdict.VIOLATED, cause: str | Non
 
 
 def stored(path: Path, records: Sequence[Record], unasked: Sequence[str] = ()) -> Baseline:
-    """The records written as `cemverify check --json` does, and read again."""
+    """The records, written as `cemverify check --json` writes them, and read again."""
     maker = Maker.now("cemverify check m:mine", {"properties": [], "examples": 60, "dtype": "float64"}, 0, "cpu")
     write(path, files.as_json(RunFinished("m:mine", records, 1.0, unasked=unasked), maker))
     return baselines.read_baseline(path)
@@ -88,7 +88,7 @@ FLOOR, FAR, TOGETHER, MANY = baselines.FLOOR, baselines.GROWTH, baselines.MEDIAN
 @pytest.mark.parametrize(
     ("margins", "before", "after", "regression"),
     [
-        (1, 0.1, FLOOR, []),  # grew sixfold, as noise does
+        (1, 0.1, FLOOR, []),  # grew sixfold, as noise can
         (1, 0.1, FLOOR + 0.01, [("a/0", Change.MARGIN, True)]),
         (1, 0.3, FAR * 0.3, []),
         (1, 0.3, FAR * 0.3 + 0.01, [("a/0", Change.MARGIN, True)]),
@@ -154,7 +154,7 @@ def settled(text: str, *records: Record, today: date = TODAY) -> tuple[list[Reco
 
 
 def code(text: str, *records: Record, today: date = TODAY) -> int:
-    """The exit code of `cemverify check`, put together as it is there."""
+    """The exit code of `cemverify check`, computed as there."""
     judged, outcome = settled(text, *records, today=today)
     return 1 if outcome.failed else exit_code(judged)
 
@@ -172,13 +172,13 @@ LAST, AFTER = date(2027, 2, 19), date(2027, 2, 20)  # days of an entry
         (entry(PLAIN, cause="f[x] = 0"), [record(PLAIN, cause="f[x] = 0")], TODAY, 0),
         (entry(PLAIN), [record(PLAIN)], LAST, 0),
         (entry(PLAIN), [record(PLAIN)], AFTER, 1),
-        (entry(PLAIN), [HELD], TODAY, 0),  # its property was not asked
+        (entry(PLAIN), [HELD], TODAY, 0),  # its property was not tested
         (entry(PLAIN), [HELD], AFTER, 1),
         (entry(PLAIN), [record(PLAIN, Verdict.INCONCLUSIVE)], TODAY, 2),
         (entry(PLAIN, implementation="theirs:theirs"), [record(PLAIN)], TODAY, 1),
         (entry(PLAIN, implementation="theirs:theirs"), [record(PLAIN, Verdict.HOLDS)], TODAY, 0),
         (entry(PLAIN), [record(PLAIN, cause="raised")], TODAY, 1),
-        # it excuses nothing any more
+        # it no longer excuses anything
         *((entry(PLAIN), [record(PLAIN, v), HELD], TODAY, 1) for v in (Verdict.HOLDS, Verdict.NOT_OFFERED)),
     ],
 )  # fmt: skip
@@ -306,7 +306,7 @@ def test_a_file_is_made_where_there_is_none_says_what_it_is_for_and_a_bad_one_is
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalogue with a further version, which introduced one property."""
+    """A catalogue with one more version, which introduced one property."""
     table = dict(sorted({**introduced(), ALIBI: "2027.02"}.items(), key=lambda item: item[::-1]))
     monkeypatch.setattr(versions, "introduced", lambda: table)
 
@@ -328,7 +328,7 @@ def test_every_property_has_a_version_which_is_a_month_and_those_of_a_trained_la
         ("holds", "violated", "2026.11", 0),
         ("holds", "inconclusive", "2026.11", 0),
         ("violated", "violated", "2026.11", 1),
-        ("not offered", "holds", "2026.11", 2),  # nothing that is enforced was run
+        ("not offered", "holds", "2026.11", 2),  # no enforced property was run
     ],
 )
 def test_only_what_the_pin_enforces_decides_the_exit_code(old: str, new: str, pinned: str | None, code: int) -> None:

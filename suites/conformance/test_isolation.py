@@ -40,7 +40,7 @@ HOSTILE = "suites.conformance.hostile"
 
 @pytest.fixture(autouse=True)
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that hostile implementations write; temporary folders are beside it."""
+    """The file that hostile implementations write; temporary folders are in the same place."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("CEMVERIFY_TEST_CHILD", str(tmp_path / "child"))
     return tmp_path / "child"
@@ -81,7 +81,7 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
     assert by_id.keys() == {p.id for p in properties}
     assert by_id["gradient/mlp/silu"].verdict == Verdict.HOLDS
     verdicts = Counter(r.verdict for r in by_id.values())
-    # those under way in other workers are let finish
+    # properties under way in other workers may finish
     assert IN_A_ROW <= verdicts[Verdict.VIOLATED] < IN_A_ROW + 3
     given_up = [r.reason or "" for r in by_id.values() if r.verdict == Verdict.INCONCLUSIVE]
     assert given_up
@@ -114,10 +114,10 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(tmp_path: Path, to
     assert json.loads(saved.read_text())["property"]["cause"] == "crashed"
     told(f"cemverify replay {saved}", 1)
     told(f"cemverify replay {saved} --implementation reference")
-    # it ends the interpreter, and so needs one of its own
+    # it ends the interpreter, so it needs its own
     done = subprocess.run([sys.executable, str(saved.with_suffix(".py"))], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert not list(tmp_path.glob("cemverify-*"))  # the pages that questions were noted on
+    assert not list(tmp_path.glob("cemverify-*"))  # the files in which questions are recorded
 
 
 def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
@@ -141,7 +141,7 @@ def test_what_an_implementation_starts_ends_with_it(name: str, child: Path) -> N
 
 @pytest.fixture
 def at_import(here: Path) -> Callable[[str], str]:
-    """The name of an implementation whose module runs a line of code as it is imported."""
+    """The name of an implementation whose module runs a line of code on import."""
 
     def named(code: str) -> str:
         (here / "hostile_at_import.py").write_text(f"import os, signal, time\n{code}\n")
@@ -205,7 +205,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
 
 
 def test_a_worker_that_sends_what_is_no_message_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a property of the user's own that writes into every file that it finds open."""
+    """For instance with a user's property that writes into every open file."""
     ours, theirs = multiprocessing.Pipe()
     monkeypatch.setattr(nursery, "start", lambda *_: (multiprocessing.current_process(), ours))
     worker = pair.Worker("cemverify:reference", QUICKLY)

@@ -1,4 +1,4 @@
-"""No verdict hangs on a sentence: with nonsense in the place of every text, the same is found and accepted."""
+"""No verdict depends on a sentence: with nonsense in place of every text, the same is found and accepted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cemverify.conformance.properties import by_id
 from cemverify.power.mutants import mutants
 
 TODAY, ACCEPTED = date(2027, 1, 1), Acceptance("a ticket", date(2027, 2, 1))
-# one fault of each kind that programs tell from another
+# one fault of each kind that programs distinguish
 FAULTS = {
     "rejection/attention/integer-input": "bad input",
     "contract/attention/inputs-unchanged": "an edited argument",
@@ -41,7 +41,7 @@ FAULTS = {
 
 
 def told(run_: RunFinished) -> tuple[Any, ...]:
-    """What a program reads of a run: all but its sentences."""
+    """What a program reads from a run: all except its sentences."""
     record, diagnosis = run_.records[0], diagnose(run_)
     saved = None if record.saved is None else demands_of(record, record.saved)
     causes = () if diagnosis is None else [(c.is_recognised, c.may_be_mended, c.place) for c in diagnosis.causes]
@@ -64,13 +64,13 @@ def test_nonsense_for_every_text_changes_no_verdict_nor_more(id_: str, monkeypat
 
 
 def judged(subject: Any, id_: str, claim: str | None = None) -> RunFinished:
-    """The end of a run of one property, with another claim."""
+    """The final event of a run of one property whose claim is replaced."""
     property_ = by_id(id_) if claim is None else replace(by_id(id_), claim=claim)
     return next(e for e in run(subject, "m:m", [property_], Effort(examples=30)) if isinstance(e, RunFinished))
 
 
 def nonsense(post_init: Any) -> Any:
-    """Gives every comparison another text, and keeps its key."""
+    """Replaces the text of every comparison, but keeps its key."""
 
     def instead(self: Comparison) -> None:
         object.__setattr__(self, "claim", Claim("furiously sleep ideas green colourless", key_of(self.claim)))

@@ -1,4 +1,4 @@
-"""The part that a violation names is the part that is wrong, and mistakes that are easy to make are named."""
+"""The part that a violation names is the part that is wrong; easy mistakes are recognised."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cemverify.power.mutants import Mutant
 from suites.kit.judging import judged, mutant, searched
 from suites.kit.source import ROOT
 
-# by part, the mutants that have it wrong, as the zoo states their faults; several parts where a fault is in each
+# by part, the mutants in which it is wrong, by their stated faults; several parts if a fault is in each
 PARTS: Mapping[str, str] = {
     "scale of the update": "ascent mlp-ascent",
     "value path": "untied-values values-from-the-state",
@@ -80,12 +80,12 @@ PARTS: Mapping[str, str] = {
     "one call has two answers": "counts-its-calls",
 }  # fmt: skip
 WRONG = {id_: [part for part, ids in PARTS.items() if id_ in ids.split()] for id_ in " ".join(PARTS.values()).split()}
-WRONG |= {"edits-its-input": []}  # which is in no part
-SURE = {"score-only-diagonal", "untied-output", "sees-the-next-token", "divides-by-p"}  # which must be located
+WRONG |= {"edits-its-input": []}  # its fault is in no part
+SURE = {"score-only-diagonal", "untied-output", "sees-the-next-token", "divides-by-p"}  # these must be located
 
 
 def located(mutant: Mutant) -> WrongPart | None:
-    """What is said of a mutant whose named property was found violated on a scattered case."""
+    """The part found wrong in a mutant whose named property is violated on a scattered case."""
     search = searched(mutant.subject(), by_id(mutant.property), 200)
     assert search.tally.violation is not None, f"{mutant.id} was not found violated"
     return localise(search.caller, search.tally.violation.question)
@@ -211,7 +211,7 @@ def test_no_mutant_is_located_wrongly_and_most_are_located(pytestconfig: pytest.
         if part is None:
             unlocated.append(id_)
         else:
-            assert part.because, id_  # the sub-identity that shows it
+            assert part.because, id_  # the identity that shows it
             (rightly if part.name in parts else wrongly).append(f"{id_}: {part.name}")
     assert not wrongly
     assert SURE.isdisjoint(unlocated)
@@ -244,7 +244,7 @@ def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
 
 def test_blocks_of_hidden_units_that_read_each_other_are_told_by_their_size() -> None:
     def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        for V, W in zip(*(weights[name].split(16) for name in "VW"), strict=True):  # whatever the steps are
+        for V, W in zip(*(weights[name].split(16) for name in "VW"), strict=True):  # for all steps
             x = x + config.step_size * ((h @ W.T) * F.relu(x @ V.T).square()) @ V
         return x
 
@@ -259,13 +259,13 @@ def test_errors_that_libraries_raise_are_told_what_to_do() -> None:
     assert "add 'head-dim' to not_offered" in advice(heads, torch.float64)
     assert advice(ValueError("something else"), torch.float64) == ""
     assert "'gain' is given only with an option (norm: scalar" in advice(KeyError("attention.gain"), torch.float64)
-    # dtypes that meet under another default are told apart from those of weights
+    # mixed dtypes under another default dtype are distinguished from those of weights
     dtypes = RuntimeError("expected scalar type Float but found Double")
     assert "torch.eye(n, dtype=x.dtype)" in advice(dtypes, torch.float32, torch.float64)
     assert "convert the weights" in advice(dtypes, torch.float64, torch.float32)
 
 
-# --- mistakes that are easy to make are named for what they are ---------------------------------------
+# --- easy mistakes are named for what they are --------------------------------------------------------
 
 
 bias = torch.tensor([0.5, -0.25, 0.0], dtype=torch.float64)
@@ -303,13 +303,13 @@ def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     if "P_d" not in weights:
         return reference.reference.functions["attention"](x, h, weights, config)
     d = weights["P_d"]
-    # the d whose softplus is what torch's F.softplus makes of it
+    # the d whose exact softplus is F.softplus(d)
     inner = torch.where(d > 20, d + torch.log1p(-torch.exp(-F.softplus(d))), d)
     return reference.reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
 
 
 class _Forgetful(Plain):
-    """Forgets the first block of 64 keys in the second."""
+    """Forgets the first block of 64 keys in the second block."""
 
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) | ((i >= 64) & (j < 64))
@@ -323,7 +323,7 @@ _drop = torch.nn.Dropout(0.5)
 
 
 def _moving(x: Tensor, m: Tensor) -> Any:
-    """Has a buffer that moves a little with each call, in eval mode, too."""
+    """Has a buffer that changes a little with each call, in eval mode too."""
     u: Any = _counter.u
     u += 1e-6
     return m - x + u
@@ -344,7 +344,7 @@ def _doubled(x: Tensor, W: Tensor) -> Tensor:
 
 
 def _repelling(x: Tensor, beyond: float) -> Tensor:
-    """The force of sum 1 / r^2 over pairs, doubled where two are so far apart."""
+    """The force of sum 1 / r^2 over pairs, doubled beyond a distance."""
     d = x[:, :, None] - x[:, None]
     r = d.norm(dim=-1) + torch.eye(x.shape[1])
     force: Tensor = 2 * (d * (torch.where(r > beyond, 2, 1) / r**4)[..., None]).sum(2)
@@ -362,7 +362,7 @@ def _apart(beyond: float) -> EnergyLayer:
 _ENERGY, _MASK, _TWICE = "gradient/layer/energy", "structure/layer/mask", "one call has two answers"
 _NO_GRADIENT = "not the stated energy's gradient"
 _RARE = ("softplus", "a block of keys", "a value", "one row")
-# a layer, the properties it is asked, the cause that is named first, and words of its reason
+# a layer, the tested properties, the cause that is named first, and words of its reason
 _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "bias": (_layer(lambda x, m: m - x + bias), _ENERGY, "an additive bias", "(0.5, -0.25, 0)"),
     "sign": (_layer(lambda x, m: x - m), _ENERGY, "a constant factor", "climbed"),
@@ -429,7 +429,7 @@ def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
 
 
 class _Loud(Plain):
-    """Updates ten thousand times as large: sums are rounded at their own size."""
+    """Updates that are ten thousand times as large: sums are rounded at that size."""
 
     def advance(self, x: Tensor, heads: Tensor, w: Any, c: Any) -> Tensor:
         return super().advance(x, 1e4 * heads, w, c)

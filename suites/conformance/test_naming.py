@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("package/:os", "package:os"),
         ("src/sources/layers.py:mine", "sources.layers:mine"),
         ("reference", "reference"),
-        # these only an import can tell
+        # these are found only by importing
         ("secretive:anything", "secretive:anything"),
         ("lazy.py:anything", "lazy:anything"),
         ("package.made_up:mine", "package.made_up:mine"),

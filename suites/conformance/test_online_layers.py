@@ -1,4 +1,4 @@
-"""Layers whose every token is a step: what a declaration means, and what is refused or found."""
+"""Layers in which every token is a step: the meaning of a declaration, and what is refused or found."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loss(S: Tensor, m: Any) -> Any:
 
 
 def with_edits(*pairs: tuple[str, str]) -> Any:
-    """The example with edits."""
+    """An example with edits to its text."""
     return module_of(edited(EXAMPLE, *pairs), "edited_delta_rule").mine
 
 
@@ -53,7 +53,7 @@ def drawn(*shape: int) -> Tensor:
 
 
 def looped(declared: Any, S: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs and the last state of the loop that a declaration stands for."""
+    """The outputs and the last state of the loop that a declaration describes."""
     x = type("State", (), {"state": S, "output": None})()
     found = declared.reference.update(x, {"k": k, "v": v, "g": g})
     return found["output"], found["state"]
@@ -61,7 +61,7 @@ def looped(declared: Any, S: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[T
 
 @pytest.mark.parametrize("how", ["plain", "forgetting", "retained", "momentum", "mini-batches", "P", "read before"])
 def test_the_loop_is_that_of_the_page(how: str) -> None:
-    """By the closed form of the gradient, k (S^T k - v)^T."""
+    """With the closed form of the gradient, k (S^T k - v)^T."""
     S, k, v, g = drawn(1, 2, 3), drawn(1, 5, 2), drawn(1, 5, 3), drawn(1, 5).sigmoid()
     declared = layer(
         step_size=lambda _, m: m.g,
@@ -87,7 +87,7 @@ def test_the_loop_is_that_of_the_page(how: str) -> None:
 
 
 def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() -> None:
-    """And the last step goes on where a row does."""
+    """And the last step continues as the rest of a row does."""
     S, k, v = drawn(1, 2, 3), drawn(1, 6, 2), drawn(1, 6, 3)
     more: Any = {"step_size": 0.3, "momentum": 0.5, "output": ("J", 1), "read": lambda S, m: S[:, :1, 0]}
     one = layer(**more, tokens={"k": ("J", 2), "v": ("J", 3)}, state={"S": (2, 3), "M": (2, 3)}, last_step={"S": "M"})
@@ -107,7 +107,7 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
 def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
     absent: tuple[str, ...], factor: float, verdict: Verdict
 ) -> None:
-    """Sums of k v^T, all tokens at once."""
+    """With sums of k v^T, for all tokens at once."""
 
     def update(S: Tensor | None, m: Any) -> tuple[Tensor, Tensor | None]:
         assert (S is None) == ("first-state" in absent)
@@ -186,7 +186,7 @@ def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence:
 
 
 def summing(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
-    """Linear attention, whose state leaves the domain of first ones."""
+    """Linear attention, whose state leaves the domain of initial states."""
     sums = S[:, None] + torch.einsum("bjk,bjv->bjkv", m.k, m.v).cumsum(1)
     return torch.einsum("bjk,bjkv->bjv", m.k, sums), sums[:, -1]
 
@@ -198,7 +198,7 @@ def into_zeros(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
 
 
 def editing_full_batches() -> Any:
-    """An array is edited only where it fills its mini-batches."""
+    """Edits an array only if its length is a multiple of the mini-batch."""
     text = (ROOT / "examples" / "online_layers" / "ttt_linear.py").read_text()
     text = edited(text, ("BATCH, D = 4", "BATCH, D = 16"))
     text = edited(text, ("    outputs = []", "    outputs = []\n    m.q.mul_(1 if m.k.shape[1] % BATCH else 2)"))
@@ -206,7 +206,7 @@ def editing_full_batches() -> Any:
 
 
 def others(name: str, *absent: str) -> Any:
-    """A layer that somebody else wrote, and what it may declare absent besides."""
+    """A layer written by others, and further features that it may declare absent."""
     layer = load(f"suites.blind.faults:{name}")
     return replace(layer, not_offered={**layer.not_offered, **dict.fromkeys(absent, "declared")})
 
@@ -220,7 +220,7 @@ KEEPING = (
     ("= m.k.new_zeros(len(m.k), K, V) if", "= KEPT.get(len(m.k), m.k.new_zeros(len(m.k), K, V)) if"),
     ("return torch.cat(outputs, 1), S", "KEPT[len(m.k)] = S.detach()\n    return torch.cat(outputs, 1), S"),
 )
-# by the part that is named, an edit of the loop in one place
+# by the part to be named: one edit of the loop
 PARTS = {
     "sign of the step": ("S = S + (", "S = S - ("),
     "forgetting": ("S = m.g[:, t, None, None].exp() * S\n", "\n"),
@@ -242,7 +242,7 @@ TWINS: dict[str, Twin] = {
                               domain={"state": (0.1, 1)}, not_offered=("no-state",)), examples=12),
     "noise is told from a cut in float32 too": Twin(
         PIECES, lambda: with_edits(IN_FLOAT32), examples=60),
-    # whose running sums of gates are off by ten times what the error of the loop in float32 would allow
+    # the error of its running sums of gates is ten times what the loop's own float32 error would allow
     "a fault of 0.1 % is told from another order of evaluation in float32": Twin(
         LOOP, lambda: module_of(edited(PARALLEL, IN_FLOAT32), "all_at_once").mine,
         lambda: with_edits(IN_FLOAT32, (
@@ -265,7 +265,7 @@ TWINS: dict[str, Twin] = {
         "modes/layer/vmap", wrong=partial(layer, into_zeros), reason="add 'vmap' to not_offered", examples=4),
     **{f"a loop that differs in its {part}": Twin(LOOP, wrong=partial(with_edits, pair), part=part, examples=12)
        for part, pair in PARTS.items()},
-    # of the kind that no mutant has
+    # kinds of faults that no mutant has
     "the last state": Twin(LOOP, wrong=lambda: with_edits(
         ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S * (1 + 1e-6)")), examples=60),
     "a gate almost at the ends of its range": Twin(LOOP, wrong=lambda: with_edits(
@@ -291,7 +291,7 @@ def test_every_row_is_long_enough_to_be_cut() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_other_side(seed: int) -> None:
-    """A Huber loss, whose kink lies at whole numbers, which questions like."""
+    """A Huber loss, whose kink lies at whole numbers, which are frequent in questions."""
     record = judged(load("suites.blind.faults:ob_huber"), "training/layer/reference", seed=seed)
     assert record.verdict == Verdict.HOLDS
 
@@ -314,7 +314,7 @@ _BOUNDS = "enumerate(pairwise(bounds.tolist()))"
 def test_functions_of_rows_of_many_lengths_keep_the_contract_of_a_call(
     edits: list[tuple[str, str]], way: str, told: str
 ) -> None:
-    """They begin without a state too, and keep their arguments, the settings, and nothing of earlier calls."""
+    """They also start without a state, leave arguments and settings unchanged, and remember no earlier calls."""
     source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
     record = judged(module_of(edited(source, *edits), "broken_rows").mine, f"structure/layer/{way}", examples=12)
     assert record.verdict == Verdict.VIOLATED

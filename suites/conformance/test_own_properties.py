@@ -1,4 +1,4 @@
-"""Properties that users state themselves are judged like those of the catalogue, and never taken for them."""
+"""Properties that users state are judged like those of the catalogue, and never mistaken for them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RIGHT, WRONG = layer_of(update), layer_of(lambda x, memory: update(x, memory.abs
 
 
 def is_odd(layer: Any, question: Any) -> Any:
-    """With every sign turned, the update turns its sign."""
+    """If all signs are flipped, the update flips its sign."""
     turned = replace(question, x={"x": -question.x["x"]}, memory={"memory": -question.memory["memory"]})
     return layer.update(turned), {"x": -layer.update(question)["x"]}, 2 * layer.roundoff(question)
 
@@ -203,7 +203,7 @@ def is_odd(layer, question):
 
 @pytest.fixture
 def folder(here: Path) -> Path:
-    """A folder with files of properties, one of them deeper."""
+    """A folder with files of properties, one of them in a sub-folder."""
     (here / "notes").mkdir()
     (here / "notes" / "odd.py").write_text(FILE)
     (here / "same.py").write_text(FILE)

@@ -1,4 +1,4 @@
-"""Layers whose parameters are other numbers in every process that imports this module."""
+"""Layers whose parameters differ in every process that imports this module."""
 
 from __future__ import annotations
 

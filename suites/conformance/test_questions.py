@@ -1,4 +1,4 @@
-"""Questions: of all pairs of options, contexts and sizes; and what is shrunk is still a case of its property."""
+"""Questions cover all pairs of options, contexts and sizes; a shrunk case is still a case of its property."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cemverify.processes.time_limits import CoreBudget
 from suites.kit.judging import judged, mutant
 
 STEPS = 16
-TRIED = 8  # smaller forms that are looked at before one is taken
+TRIED = 8  # smaller forms considered before one is taken
 
 pulled: EnergyLayer = energy_layer(
     update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3,
@@ -53,7 +53,7 @@ OFFERS = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
 
 
 def barest(property_: Property, seed: int) -> Any:
-    """Where a random walk of smaller forms ends, as a search does if all fail; None if no questions are scattered."""
+    """The end of a random walk through smaller forms, like a search where all fail; None if none are scattered."""
     offer, choose = OFFERS[property_.kind], random.Random(seed)  # noqa: S311
     question = property_.questions.scattered(offer, seed)
     for _ in range(STEPS if question is not None else 0):
@@ -91,7 +91,7 @@ def _within(space: Space, case: Case) -> bool:
     )
 
 
-# --- A default run asks every pair of options: faults like to live where two of them meet ---
+# --- A default run covers every pair of options, because faults often need two of them ------
 
 
 @pytest.mark.parametrize("layer", ["attention", "mlp", "block"])
@@ -103,7 +103,7 @@ def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
 
 
 def asked_of_jax(property_: Property, count: int) -> list[Case]:
-    """Cases as they are asked of an implementation that is compiled for each of them."""
+    """Cases as for an implementation that is compiled anew for each."""
     questions: list[Any] = [property_.questions.scattered(Offer(kind=JAX), seed) for seed in range(count)]
     questions = [question.case if isinstance(question, InContext) else question for question in questions]
     return [case for case in questions if isinstance(case, Case)]
@@ -126,7 +126,7 @@ def test_what_compiles_each_case_is_asked_all_pairs_of_options_in_few_shapes(lay
 
 
 def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Property:
-    """The property with a check that writes down which options it was asked about."""
+    """The property with a check that records the options of its questions."""
 
     def check(caller: Any, case: Case) -> Evidence:
         options = sorted(_options(case).items())
@@ -160,7 +160,7 @@ def _pairs(property_: Property) -> Iterator[tuple[str, Any, str, Any]]:
         yield from ((a, u, b, v) for u in values[a] for v in values[b])
 
 
-# --- The table of contexts is asked whole, and each of its values does what it says ---
+# --- The whole table of contexts is covered, and each of its values does what it says ---
 
 OFFER = Offer(frozenset())
 PROPERTY = by_id("contexts/attention/any-options")
@@ -186,7 +186,7 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
     between = {(q.context.mode, q.context.between) for q in drawn}
     assert between == {*product(RECORDED, BETWEEN), *product(set(offered["mode"]) - set(RECORDED), BETWEEN[:1])}
     one_array = {(q.context.mode, q.case.x is q.case.h) for q in drawn}
-    # x that is h records no gradient of its own
+    # if x is h, it records no separate gradient
     assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
 
 
@@ -197,7 +197,7 @@ def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> N
     assert len({str(question.case.config) for question in drawn}) == 1
     offered = factors(table.space, Offer(kind=JAX))
     assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
-    assert "in inference mode" not in offered["mode"]  # which is torch's
+    assert "in inference mode" not in offered["mode"]  # only torch has it
 
 
 def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes_and_one_array_stays_one() -> None:
@@ -207,7 +207,7 @@ def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes_and_o
         search.look(Effort())
         smallest.append(getattr(search.tally.violation, "question", None))
     context, case = smallest[0].context, smallest[1].case
-    # arrays that are mapped over are windows already
+    # mapped arrays are windows already
     assert (context.mode, context.arrays, context.before) == ("mapped", "as usual", "as usual")
     assert case.x is case.h
     assert max(case.sizes.values()) <= 3
@@ -216,7 +216,7 @@ def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes_and_o
 @pytest.mark.parametrize("unlocks", [False, True])
 def test_an_array_that_was_read_only_must_stay_so(unlocks: bool) -> None:
     def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        h.setflags(write=unlocks)  # it owns its data, so that it could be written
+        h.setflags(write=unlocks)  # it owns its data, so it can be made writable
         return x + h
 
     case = dense_case(AttentionConfig(4, 2, head_dim=2), 1, 3, 0)
@@ -225,7 +225,7 @@ def test_an_array_that_was_read_only_must_stay_so(unlocks: bool) -> None:
     assert changed == (["h"] if unlocks else [])
 
 
-# --- Large cases: known in windows of their rows, made smaller by halves, and stated in every result ---
+# --- Large cases: verified in windows of their rows, shrunk by halving, and listed in every result -----
 
 USED = {"T": 16, "J": 2304, "B": 64, "M": 2304, "K": 64, "D": 1024}
 _PER_HEAD = PreconditionerConfig("low-rank", rank=2, per_head=True)
@@ -254,7 +254,7 @@ def test_a_window_has_the_answer_the_energy_and_the_budget_of_its_tokens_in_the_
     parts = windows(case)
     assert len(parts) > 3
     for part in parts:
-        # where its first token stands in the row, or where its memory ends
+        # the position of its first token in the row, or the end of its memory
         first = next(j for j in range(case.x.shape[1]) if torch.equal(case.x[:, j], part.x[:, 0]))
         there = slice(first, first + part.x.shape[1])
         assert case.layer == "mlp" or there.stop == part.h.shape[1]

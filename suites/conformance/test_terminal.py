@@ -1,4 +1,4 @@
-"""What a run looks like on a terminal of any width, in a pipe, and in colours."""
+"""The look of a run on a terminal of any width, in a pipe, and in colours."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_was_not_asked_is_told_in_few_words() -> None:
     told = " ".join(terminal.report(event).split())
     assert "norm:folded (1) and 2 more (-v lists them)" in told
     assert "answered wrongly: position:alibi, steps, norm:scalar, norm:folded and 2 more (-v lists them)" in told
-    assert "cuda" not in told  # of which the user declared nothing
+    assert "cuda" not in told  # the user declared nothing about it
     assert "cuda (1), position:alibi (1)" in " ".join(terminal.report(event, verbose=True).split())
 
 

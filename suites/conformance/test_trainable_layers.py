@@ -1,4 +1,4 @@
-"""What training needs of an energy layer, whatever its step: right derivatives, and parameters that matter."""
+"""What training needs from an energy layer, whatever its step: right derivatives, and parameters that matter."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ D = 3
 
 
 def free(update: Any, **changes: Any) -> EnergyLayer:
-    """A layer of which nothing is claimed but that it can be trained."""
+    """A layer that claims only that it can be trained."""
     return energy_layer(update=update, dim=D, step="free", conservative=False, causal=False, **changes)
 
 
 def sharp(x: Tensor, m: Tensor) -> Tensor:
-    """Kinks where states are zero or whole, as many questions have them."""
+    """Kinks where states are zero or whole numbers, as in many questions."""
     return torch.relu(x) - (m - 1).abs() + torch.relu(x - m).clamp(max=2)
 
 
 def sparse(x: Tensor, m: Tensor) -> Tensor:
-    """Only the largest score counts: the answer jumps where two are equal."""
+    """Only the largest score counts, so the answer jumps where two are equal."""
     scores = x @ m.mT
     return torch.softmax(scores.masked_fill(scores < scores.amax(-1, keepdim=True), -torch.inf), -1) @ m
 
@@ -50,12 +50,12 @@ def step(x: Tensor, m: Tensor) -> Tensor:
 
 
 def implicit(x: Tensor, m: Tensor) -> Tensor:
-    """An equilibrium with the gradient of the implicit function."""
+    """An equilibrium with the gradient by the implicit function theorem."""
     end = x
     with torch.no_grad():
         for _ in range(80):
             end = step(end, m)
-    slope = (1 - end**2)[..., None, :] * W.to(x)  # (B, J, D, D), of the step in x
+    slope = (1 - end**2)[..., None, :] * W.to(x)  # (B, J, D, D), the derivative of the step with respect to x
     away = torch.linalg.inv(torch.eye(D, dtype=x.dtype) - slope)
     once = step(end, m)
     moved: Tensor = ((once - once.detach())[..., None, :] @ away)[..., 0, :]
@@ -63,7 +63,7 @@ def implicit(x: Tensor, m: Tensor) -> Tensor:
 
 
 def cached(stale: bool) -> EnergyLayer:
-    """A layer that may have a copy of its weight from before it was trained."""
+    """A layer that may keep a copy of its weight from before training."""
     W = torch.eye(D, dtype=torch.float64)
     cache: dict[str, Tensor] = {}
 
@@ -85,7 +85,7 @@ def one_detached_of_many() -> EnergyLayer:
 
 
 def tempered() -> EnergyLayer:
-    """A parameter close to the end of its range."""
+    """A layer with a parameter close to the end of its range."""
     tau = torch.tensor(1e-4, dtype=torch.float64)
 
     def update(x: Tensor, m: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def routed() -> EnergyLayer:
     generator = torch.Generator().manual_seed(0)
     experts = {f"expert{i}": torch.randn(D, D, generator=generator, dtype=torch.float64) for i in range(8)}
     gate = torch.randn(8, D, generator=generator, dtype=torch.float64)
-    gate = gate / gate.norm(dim=-1, keepdim=True)  # of equal length, so each of them wins somewhere
+    gate = gate / gate.norm(dim=-1, keepdim=True)  # of equal length, so that each wins somewhere
 
     def update(x: Tensor, m: Tensor) -> Tensor:
         chosen = (x @ gate.to(x).T).argmax(-1)  # (B, J)
@@ -112,7 +112,7 @@ def routed() -> EnergyLayer:
 
 
 def adapted() -> EnergyLayer:
-    """A low-rank adapter that begins with zeros, and a temperature of a narrow range."""
+    """A low-rank adapter that starts with zeros, and a temperature with a narrow range."""
     A, B = torch.ones(2, D, dtype=torch.float64), torch.zeros(D, 2, dtype=torch.float64)
     tau = torch.tensor(0.05, dtype=torch.float64)
 
@@ -130,7 +130,7 @@ def tied() -> EnergyLayer:
 
 
 class Learned(torch.nn.Module):
-    """Two steps down |W (x - m)|^2 / 2, with step sizes that are trained, as a softplus."""
+    """Two steps down |W (x - m)|^2 / 2, with trained step sizes, parametrised by softplus."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Learned(torch.nn.Module):
 
 
 def small(scale: float) -> EnergyLayer:
-    """A layer of float32 whose updates are small beside its states, as in a model that was just initialised."""
+    """A float32 layer with updates that are small compared with its states, as in a freshly initialised model."""
     declared: dict[str, Any] = {"dim": 16, "step_size": 0.01, "working_dtype": "float32"}
     energy = lambda x, m: (x - m.tanh()).square().sum(-1) / 2  # noqa: E731
     return energy_layer(update=lambda x, m: 0.01 * scale * (m.tanh() - x), energy=energy, **declared)
@@ -235,7 +235,7 @@ def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
 
 
 def test_a_vector_is_pulled_back_where_the_answer_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "as_tensor", lambda product, shape: product.expand(shape))  # which has no numbers
+    monkeypatch.setattr(products, "as_tensor", lambda product, shape: product.expand(shape))  # without numbers
     x = torch.ones(D, device="meta", requires_grad=True)
     product = products.pulled_back([2 * x], {"x": x}, [torch.ones(D, dtype=torch.float64)], lambda array: array)["x"]
     assert product.device.type == "meta"

@@ -204,14 +204,14 @@ def test_tied_parameters_are_in_the_file_once(tmp_path: Path) -> None:
 
 
 class _Called(nn.Module):
-    """A layer that takes more than a state and a memory."""
+    """A layer with more arguments than a state and a memory."""
 
     def forward(self, hidden_states: Tensor, mask: object, memory: Tensor) -> Tensor:
         return memory - hidden_states
 
 
 class _Reader(nn.Sequential):
-    """Calls its layer by keyword, as models of transformers do."""
+    """Calls its layer with keywords, as models of transformers do."""
 
     def forward(self, ids: Tensor) -> Any:
         h = self[0](ids)

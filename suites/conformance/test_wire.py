@@ -1,4 +1,4 @@
-"""Whatever a process writes into its socket is an answer of the declared type, or a fault, in time."""
+"""Whatever a process writes into its socket becomes an answer of the declared type or a fault, in time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_messages_that_answer_nothing_cost_the_process(ends: Ends, sent: bytes, 
         ask(layer_process)
     assert lost.value.fault.cause == cause
     assert words in str(lost.value.fault)
-    with pytest.raises(Lost):  # at once: nobody asks it again
+    with pytest.raises(Lost):  # at once, without asking again
         ask(layer_process)
 
 
@@ -164,14 +164,14 @@ def test_what_a_process_waits_for_a_core_is_no_time_of_its_call(ends: Ends, monk
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
     late = threading.Timer(0.5, theirs.sendall, [frames(wire.answer({"number": 1, "answer": True}))])
     late.start()
-    with pytest.raises(Tampered, match="something that no call returns"):  # it came, three limits later
+    with pytest.raises(Tampered, match="something that no call returns"):  # it arrived, after three time limits
         ask(layer_process)
     late.join()
     with pytest.raises(Lost, match="did not return"):
         ask(layer_process)
     layer_process.lost = None
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 1e6 * (time.monotonic() - started))
-    with pytest.raises(Lost, match="did not return"):  # however long it claims to have waited
+    with pytest.raises(Lost, match="did not return"):  # no matter how long it claims to have waited
         ask(layer_process)
     assert time.monotonic() - started < 40 * layer_process.timeout
 

@@ -1,4 +1,4 @@
-"""A right layer beside a faulty twin: what holds of one is violated by the other, for its cause."""
+"""A right layer and a faulty twin: properties that hold for one are violated by the other, for the given cause."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from suites.kit.judging import judged
 class Twin:
     """A row of a table."""
 
-    properties: str  # ids, apart by spaces
-    right: Callable[[], Any] | None = None  # holds of all of them; None: only the faulty layer is of interest
-    wrong: Callable[[], Any] | None = None  # violates the first, or all if `everywhere`; None: only the right one is
-    # of the record of the violation: the pattern with which its cause begins, its part, and what is in the others
+    properties: str  # ids, separated by spaces
+    right: Callable[[], Any] | None = None  # satisfies all of them; None tests only the faulty layer
+    wrong: Callable[[], Any] | None = None  # violates the first, or all if `everywhere`; None tests only `right`
+    # about the record of the violation: the pattern with which its cause begins, its part, and words in other fields
     cause: str = ""
     part: str = ""
     because: str = ""
@@ -28,10 +28,10 @@ class Twin:
     # of the search
     examples: int = 30
     everywhere: bool = False
-    arrays: str = "torch"  # or "jax", if it needs that library
+    arrays: str = "torch"  # or "jax", if the layers need that library
 
     def judge(self) -> None:
-        """Asserts all that the row says."""
+        """Asserts everything in the row."""
         if self.arrays == "jax":
             pytest.importorskip("jax", reason="the extra `jax` is not installed")
         first, *further = self.properties.split()
@@ -41,7 +41,7 @@ class Twin:
                 assert record.verdict == Verdict.HOLDS, (id_, record.reason)
         if self.wrong is None:
             return
-        # a part is found on the smallest case
+        # a part is located on the smallest case
         shrink = bool(self.part or self.because or self.reason)
         for id_ in (first, *(further if self.everywhere else ())):
             record = judged(self.wrong(), id_, examples=self.examples, shrink=shrink)

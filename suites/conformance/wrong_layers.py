@@ -1,6 +1,6 @@
-"""A wrong layer of every kind that can be declared, for what must cope with all of them.
+"""A wrong layer of every kind that can be declared, for tests of code that must handle all of them.
 
-Each declares a quadratic energy and takes a step that is half as long again as it must be, or worse.
+Each declares a quadratic energy and takes a step that is 1.5 times as long as it should be, or worse.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cemverify.conformance.implementations.reference import reference
 
 
 def _layer(**declared: Any) -> Any:
-    """By default it has a state alone."""
+    """A wrong layer; by default it has only a state."""
     alone = {} if "dim" in declared else {"state": ("J", 3), "memory": None}
-    usual = {"update": lambda x: -1.5 * x, "energy": lambda x, *_, **__: (x * x).sum(-1) / 2}  # of each token
+    usual = {"update": lambda x: -1.5 * x, "energy": lambda x, *_, **__: (x * x).sum(-1) / 2}  # for each token
     return energy_layer(**{**usual, **alone, **declared})
 
 
-# By name: the layer, a property that it violates, and what it is given.
+# By name: the layer, a property that it violates, and the names of its arguments.
 _ENERGY = "gradient/layer/energy"
 LAYERS: dict[str, tuple[Any, str, set[str]]] = {
     "single": (_layer(state=(5,), energy_per="sequence"), _ENERGY, {"x"}),
@@ -63,7 +63,7 @@ LAYERS: dict[str, tuple[Any, str, set[str]]] = {
 
 
 def __getattr__(name: str) -> Any:
-    """The layer of that name."""
+    """The layer with this name."""
     if name not in LAYERS:
         raise AttributeError(name)
     return LAYERS[name][0]

@@ -1,4 +1,4 @@
-"""The code blocks of a page, as a Markdown parser sees them."""
+"""The code blocks of a page, found by a Markdown parser."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from markdown_it import MarkdownIt
 
 from suites.kit.source import ROOT
 
-_BLOCKS_ALONE = MarkdownIt().disable("inline")  # what stands inside a paragraph takes longest to parse
+_BLOCKS_ALONE = MarkdownIt().disable("inline")  # the content of paragraphs takes longest to parse
 
 
 @dataclass(frozen=True)
 class Block:
     """A code block."""
 
-    line: int  # where it begins in its page
+    line: int  # where it begins in the page
     language: str  # of a fenced block; "" if it is indented
-    title: str  # the file that it is, or what it is called
+    title: str  # the name of the file that it is, or another title
     text: str  # its lines
     note: str  # the HTML comment right above it
 
@@ -41,5 +41,5 @@ def blocks(page: Path) -> tuple[Block, ...]:
     return tuple(code_blocks)
 
 
-# the files and outputs of the tutorial
+# for the files and outputs of the tutorial
 TUTORIAL = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}

@@ -1,4 +1,4 @@
-"""Pages followed to the letter: their files are written, their commands run, and what they show is printed."""
+"""Pages followed to the letter: their files are written, their commands run, and the output is as shown."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, told: To
     assert told(CHECK).out.startswith(OWN["holds"])
     layer = folder / "layer.py"
     layer.write_text(layer.read_text().replace("triu(1)", "triu(2)"))
-    os.utime(layer, (1e9, 1e9))  # or a server that writes bytecode would take it for what it was
+    os.utime(layer, (1e9, 1e9))  # or a server that writes bytecode would not see the change
     output = told(f"{CHECK} -v --save-counterexamples found", 1).out
     assert OWN["violation"] in output
     assert "--properties own/first-token-reads-itself --properties-from myproperties\n" in output
@@ -134,7 +134,7 @@ def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(here: Path, to
     assert [(r["model"], r["baseline"]) for r in readings["ratios"]] == [("one gain", "a gain for each channel")]
     again = here / "again" / "gains.md"
     write_page(again, envelope.read(here / "out" / "gains-mlp-tiny.json"))
-    assert again.read_text() == page  # of the result file alone
+    assert again.read_text() == page  # from the result file alone
 
 
 # --- a Hugging Face model, whose layer is judged as the table at the end of the page says ---
@@ -142,7 +142,7 @@ def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(here: Path, to
 
 @pytest.fixture
 def llama(here: Path) -> Any:
-    """The file that the page shows, as a module."""
+    """The file on the page, as a module."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     (file,) = (block for block in how_to("hugging-face") if block.title)
     (here / file.title).write_text(file.text)
@@ -151,7 +151,7 @@ def llama(here: Path) -> Any:
 
 
 def verdict(built: TrainedModel) -> Verdict:
-    """Of the first property of the page's layer."""
+    """The verdict on the first property of the page's layer."""
     tokens = random_tokens(built.model, 2, 16, 0)
     findings = judge_trained(prepare(built, "model.layers.0.self_attn", tokens, "cpu"), "llama:build")
     (record,) = (record for record in findings.finished.records if record.id == "trained/update")

@@ -1,13 +1,13 @@
-"""What the pages show is true: Python runs, commands are read by their parsers, files are read by their formats.
+"""What the pages show is true: Python runs, and parsers accept the commands and the files.
 
-Blocks of Python run in the order of the page, in one folder and one namespace. A block with a title is a file of that
-name. An HTML comment right above a block, which readers do not see, may say
+Blocks of Python run in the order of the page, in one folder and one namespace. A block with a title is a file with
+that name. An HTML comment directly above a block, invisible to readers, may say
 
-    <!-- before: CODE -->         what has been defined where the block stands
+    <!-- before: CODE -->         definitions that the block needs
     <!-- not run: REASON -->      compiled only
 
-Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
-their own: `suites/docs/test_followed.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
+Commands are not run; the program's parser reads them with all options. Other tests check what they print:
+`suites/docs/test_followed.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from suites.docs.blocks import Block, blocks
 from suites.kit.source import ROOT, name
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# These have tests of their own, which run what they show and compare what is printed.
+# These have separate tests, which run the commands and compare the output.
 FOLLOWED = {"README.md", "docs/tutorial.md"}
 FOLLOWED |= {f"docs/how-to/{name}.md" for name in ("own-property", "new-property", "new-study")}
 OURS = (*PROGRAMS, "python -m cemverify")
@@ -43,14 +43,14 @@ def fenced(*languages: str) -> list[Any]:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every command of ours that a page shows, with where it stands."""
+    """Every command of ours on a page, with its place."""
     for page in PAGES:
         for block in blocks(page):
             if block.language not in ("", "sh", "bash", "console", "yaml", "ini"):
                 continue
             whole = block.text.replace("\\\n", " ")
             for line in whole.splitlines():
-                # after a prompt, where a recipe has its command, or behind what starts it
+                # after a prompt, in the command field of a recipe, or after a program that starts it
                 starts = r"\$ |- run: |- |commands = |(?:uvx|pipx run) .*(?=cemverify )|eval \"\$\("
                 match = re.match(rf"\s*(?:{starts})?(.*)", line)
                 if match and any(match[1].startswith(f"{program} ") for program in OURS):
@@ -62,7 +62,7 @@ COMMANDS = sorted({(where, command) for where, command in commands()})
 
 
 def words_of(command: str) -> list[str]:
-    """Its words, up to a comment, a pipe or a redirection; a word stands for what a service fills in."""
+    """The words of a command, up to a comment, a pipe or a redirection; a word replaces what a service fills in."""
     line = re.sub(r"\$\{\{.*?\}\}|\{env_tmp_dir\}", "X", command.replace("{posargs}", ""))
     words = shlex.split(line, comments=True)
     stop = next((i for i, word in enumerate(words) if word in ("|", ">", "&&", "||", ";")), len(words))
@@ -71,7 +71,7 @@ def words_of(command: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
-    """The parsers of all commands, by the words that begin a command line."""
+    """The parsers of all commands, by the first words of the command line."""
     return {words: parser for program in PROGRAMS for words, parser in parsers(program).items()}
 
 

@@ -1,4 +1,4 @@
-"""The reference pages name everything, the first page leads to every page, and formulas and pictures are whole."""
+"""The reference names everything, the first page leads to every page, and formulas and pictures are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_public_name_and_module_is_on_its_page_and_every_page_in_the_conte
     assert sorted(re.findall(r":: cemverify\.(\w+)$", page, flags=re.MULTILINE)) == sorted(cemverify.__all__)
     page = (DOCS / "reference" / "cem.md").read_text()
     modules = {f"cemverify.cem.{path.stem}" for path in (ROOT / "cemverify" / "cem").glob("[!_]*.py")}
-    unpublished = {"cemverify.cem.torch_internals"}  # what torch does not promise
+    unpublished = {"cemverify.cem.torch_internals"}  # it wraps torch interfaces that torch does not promise
     assert set(re.findall(r"automodule:: (\S+)", page)) == modules - unpublished | {"cemverify.cem.energies"}
     linked = set(re.findall(r"^\* \[[^\]]+\]\(([^)#]+)\)", (DOCS / "index.md").read_text(), flags=re.MULTILINE))
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"index.md"}
@@ -65,7 +65,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 @pytest.mark.parametrize("draw", PICTURES)
 def test_a_picture_is_what_its_maker_draws(draw: Callable[[], Picture]) -> None:
-    """Up to the last digits, which another processor may round otherwise."""
+    """Except for the last digits, which another processor may round differently."""
     drawn = draw()
     stored = (FOLDER / f"{drawn.name}.svg").read_text()
     assert (FOLDER / f"{drawn.name}.csv").read_text() == drawn.csv

@@ -1,4 +1,4 @@
-"""The folder in which commands are typed and abused, made once for all tests of this room."""
+"""The folder in which commands are run and abused, made once for all tests of this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suites.entry import ground
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that commands can read, and files that none can; nothing may change them."""
+    """A folder of files that commands can read, and files that none can; nothing may change them."""
     made = tmp_path_factory.mktemp("ground")
     ground.make(made)
     ground.spoil(made)

@@ -1,4 +1,4 @@
-"""The folder in which commands are abused: sound files of each kind that is read, and files that none can read."""
+"""The folder in which commands are abused: sound files of every kind, and files that no command can read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _maker() -> Maker:
 
 
 def records() -> list[Record]:
-    """Verdicts of a run that asked nothing: one property holds, one is violated."""
+    """Made-up verdicts of a run: one property holds, one is violated."""
     violated = Record(PROPERTIES[1], "", "", Verdict.VIOLATED, margin=7.0, cause="update = -eta P grad", reason="r")
     return [Record(PROPERTIES[0], "", "", Verdict.HOLDS, margin=0.1), violated]
 
@@ -78,12 +78,12 @@ def a_model() -> tuple[LanguageModel, torch.optim.Optimizer]:
 
 
 def open_corpus(folder: Path) -> None:
-    """Opens the corpus of one.txt, or makes it."""
+    """Opens the corpus of one.txt, or creates it."""
     tokenised(sources.text_files([folder / "one.txt"]), Symbols(), folder / "corpora")
 
 
 def make(folder: Path) -> None:
-    """Fills an empty folder with what commands read: layers, results, corpora, a store."""
+    """Fills an empty folder with files that commands read: layers, results, corpora, a store."""
     for name, text in {
         "right.py": IMPLEMENTATION,
         "package/layer.py": IMPLEMENTATION,
@@ -153,7 +153,7 @@ LINKS = {
 
 
 def spoil(folder: Path) -> None:
-    """Puts beside them what no command can read."""
+    """Adds files that no command can read."""
     published = json.loads((RESULTS / "second-step-attention.json").read_text())
     sound = json.loads((folder / "r.json").read_text())
     for name, content in {

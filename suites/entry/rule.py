@@ -1,8 +1,7 @@
-"""The one rule by which whatever is given to a command is judged, and commands without the work that takes minutes.
+"""The one rule for commands, whatever they are given; and commands without the work that takes minutes.
 
-Whatever a command is given, it ends in time with one of its exit codes; it says at most one sentence about what is
-wrong, and no traceback; nothing that was there is changed, what it writes is whole, and no control character reaches
-a terminal.
+A command ends in time with one of its exit codes. It prints at most one sentence about what is wrong, and no
+traceback. It changes no existing file, what it writes is complete, and no control character reaches a terminal.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.console.errors import Refusal
 from suites.entry import ground
 
-SECONDS = 30  # within which every command is done that has no work to do, on a busy machine too
-# of an error that nobody foresaw, or of reading what has no end
+SECONDS = 30  # in which every command without real work must end, even on a busy machine
+# of an unforeseen error, or of reading an endless file
 SIGNS = ("Traceback", "something unforeseen", "memory ran out")
-# a verdict on stdout that says that nothing could be judged: exit code 2 without a sentence
+# a verdict on stdout that nothing could be judged: exit code 2 without a sentence
 _NO_VERDICT = re.compile(r"[1-9]\d* inconclusive|\b0 run\b|INCONCLUSIVE|NOT OFFERED")
 
-# what computes for minutes, where it is called
+# functions that compute for minutes, by the place where they are called
 _WORK = (
     *("cemverify.power.measuring.measure_power", "cemverify.repair.search.search", "cemverify.commands.demo._judge"),
     *("synthetic.examine.examine", "synthetic.recursion.conduct"),
@@ -44,7 +43,7 @@ _WORK = (
 
 
 def work_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands say that their work would begin, or find verdicts that are there already; the rest is real."""
+    """Replaces long work by a sentence that it would begin, or by ready-made verdicts; everything else is real."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise Refusal("the work would begin here")
@@ -54,7 +53,7 @@ def work_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask_again(name: str, property_: Any, question: Any, *_: Any, **__: Any) -> Record:
         packing = Packing()
-        restored(packing.tree(question), packing.arrays)  # as it goes to the worker
+        restored(packing.tree(question), packing.arrays)  # as on its way to the worker
         return ground.records()[0]
 
     for place in _WORK:
@@ -67,7 +66,7 @@ def work_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def complaint(command: Callable[[], int]) -> str:
-    """What a command that keeps the rule says is wrong, as one sentence; nothing if all is well."""
+    """Runs a command, asserts the rule, and returns its error sentence; "" if it has none."""
 
     def too_long(*_: int | FrameType | None) -> None:
         raise AssertionError(f"no answer within {SECONDS} seconds")
@@ -85,7 +84,7 @@ def complaint(command: Callable[[], int]) -> str:
 
 
 def complaint_of(code: int, out: str, errors: str) -> str:
-    """The same of what a command has printed."""
+    """The same for the exit code and output of a command."""
     sentences = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert code in (0, 1, 2), (code, errors)
     mute = code == 2 and _NO_VERDICT.search(" ".join(out.split())) is not None
@@ -96,17 +95,17 @@ def complaint_of(code: int, out: str, errors: str) -> str:
 
 
 def seen(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """What lies in a folder: each path with its kind, size, inode and time, a folder with its kind alone."""
+    """The content of a folder: each path with its kind, size, inode and time, but folders only with their kind."""
     kept = {}
     for path in folder.rglob("*"):
         status = path.lstat()
         facts = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns)
-        kept[path] = facts[: 1 if stat.S_ISDIR(status.st_mode) else 4]  # a link is one, wherever it leads
+        kept[path] = facts[: 1 if stat.S_ISDIR(status.st_mode) else 4]  # a link counts as a link, wherever it leads
     return kept
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file that a command has made has its end, as far as its format tells, and is not one left aside."""
+    """Whether a file made by a command is complete, as far as its format shows, and no temporary file left behind."""
     if re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name):
         return False
     content = path.read_bytes()

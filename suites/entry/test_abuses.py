@@ -1,4 +1,4 @@
-"""Whatever every command is given, it keeps the rule; arguments are drawn from the parsers themselves."""
+"""Every command keeps the rule, whatever it is given; arguments are drawn from the parsers themselves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NUMBERS = (
     *("", " 1", "+1", "one"),
 )
 _SOUND_NUMBERS = ("1", "2", "3", "8")
-# Nothing outside the folder is ever written: tests may run as root.
+# Never writes outside the folder: tests may run as root.
 _OUTPUTS = (
     *_words("new.json new/deeper.json new new.md . found loop loop/x dangling fifo socket to-null to-stdout"),
     *_words("/dev/null /dev/full /dev/fd/1 /proc/none/x /proc/self/fd/0 /proc/self/fd/99 found/../new.json"),
@@ -54,10 +54,10 @@ _INPUTS = (
     *_words("some.cells.jsonl package package/layer.py model.py found/to-right.py sparse sparse.py zeros"),
     *_words("/dev/urandom /proc/self/mem text.json deep.json binary.json folder.json nan.json"),
 )
-# options whose values are written; what nothing reads may be overwritten, and so is not named here
+# options that name outputs; a file that no command reads may be overwritten, so `_OUTPUTS` has none
 _WRITES = ("--json", "--junit", "--markdown", "--output", "-o", "--page", "--save-counterexamples", "--folder",
            "--cells", "--store", "--corpora")  # fmt: skip
-# positional arguments that lead each command past its parser
+# positional arguments that every command's parser accepts
 _SOUND: Mapping[str, Sequence[str]] = {
     "cemverify check": ("right:mine", "right.py:mine", "package.layer:mine", "reference"),
     "cemverify replay": ("found/gradient-mlp-silu.json",),
@@ -80,20 +80,20 @@ _SOUND: Mapping[str, Sequence[str]] = {
     "synthetic language dial": ("--estimate",),
     "synthetic language study": ("diagonal", "recursion"),
 }
-# the name of an output goes to a terminal
+# the name of an output is printed on a terminal
 NAME = "\x1b[2J\u202e\n\x07.json"
 NAMED = (
     *("cemverify check right:mine --save-counterexamples", "cemverify claims 15-matched-mlp --markdown"),
     *("cemverify init --no-check --folder", "reports tables r.json --output", "reports pictures check.json --output"),
     *("benchmarks --report benchmarks.json --page", "synthetic recursion --report recursion.json --page"),
 )
-# one exits while it reads, one goes on until a signal, one is to change what it reads
+# one exits in the parser, one runs until a signal, one changes its input on purpose
 _LEFT_OUT = ("help", "watch", "update_known")
 
 
 @cache
 def _commands() -> Mapping[str, Sequence[argparse.Action]]:
-    """What every command can be given, by the words that begin it."""
+    """The arguments of every command, by its first words."""
     found = {words.removeprefix("python -m "): p for name in PROGRAMS for words, p in parsers(name).items()}
     return {
         words: [a for a in p._actions if not isinstance(a, argparse._SubParsersAction) and a.dest not in _LEFT_OUT]
@@ -116,7 +116,7 @@ def _value(action: argparse.Action) -> st.SearchStrategy[str]:
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
-    """Any options of any command, with sound and unsound values."""
+    """Draws command lines: any options of any command, with valid and invalid values."""
     command = draw(st.sampled_from(sorted(_commands())))
     words = command.split()
     sound = draw(st.integers(0, 3)) and command in _SOUND
@@ -133,7 +133,7 @@ def lines(draw: st.DrawFn) -> list[str]:
 
 @contextmanager
 def forgotten() -> Iterator[None]:
-    """What is imported inside is forgotten, and so is where it was looked for."""
+    """Forgets modules imported inside, and changes of the import path."""
     modules, paths = set(sys.modules), list(sys.path)
     yield
     sys.path[:] = paths
@@ -160,7 +160,7 @@ def test_commands_keep_the_rule_whatever_they_are_given(
             assert {path: after.get(path) for path in before} == before
             assert [path for path in fresh if path.is_file() and not is_whole(path)] == []
         finally:
-            for path in sorted(fresh, reverse=True):  # what is in a folder before the folder
+            for path in sorted(fresh, reverse=True):  # a folder's content before the folder
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         assert list(tmp_path.iterdir()) == []
 
@@ -174,7 +174,7 @@ CHECK = "check right:mine --properties gradient/mlp/silu --examples 5 --seconds 
 RECURSION = "recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store s --output new.json"
 ODD = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 PYTHONWARNINGS=error"
 LONG = "temporary-" * 8
-# A line of a shell, and the exit code. A command that nobody can read has failed, unless it writes a file as well.
+# A shell line and its exit code. A command whose output cannot be written has failed, unless it also writes a file.
 SURROUNDINGS = (
     ("$cemverify list > /dev/full", 2),
     ("$cemverify list >&-", 2),
@@ -186,9 +186,9 @@ SURROUNDINGS = (
     ("ulimit -n 8; python -m reports pictures check.json --output new >&- 2>/dev/full", 2),
     (f"COLUMNS=-5 TERM=xterm TZ=Nowhere/None PYTHONIOENCODING=ascii TMPDIR=/none HOME=/proc $cemverify {CHECK}", 0),
     (f"unset HOME; COLUMNS=99999999999 TERM=dumb PYTHONIOENCODING=latin-1 CI=true $cemverify {CHECK} 2>/dev/full", 0),
-    # the temporary folder is too long for the path of a socket
+    # the path of the temporary folder is too long for a socket
     (f"mkdir {LONG}; {ODD} TMPDIR=$PWD/{LONG} $cemverify {CHECK}; code=$?; rmdir {LONG} && exit $code", 0),
-    # no docstring is read, as test_architecture asserts: under -OO all of torch is compiled anew
+    # thorough, as -OO compiles all of torch anew; test_architecture asserts by default that no docstring is read
     pytest.param(f"{ODD} {sys.executable} -OO -m cemverify {CHECK}", 0, marks=pytest.mark.thorough),
     pytest.param(f"{ODD} {sys.executable} -m synthetic {RECURSION}", 0, marks=pytest.mark.thorough),
 )

@@ -1,4 +1,4 @@
-"""Whatever is typed, the answer to what makes no sense is one sentence and exit code 2: one row for each input."""
+"""The answer to senseless input is one sentence and exit code 2: one row for each input."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from suites.entry.rule import seen
 from suites.kit.commands import refused
 
 NO_NAMES = ("my-layer", "class", "../up", "", "naïve")
-# A command line and what is said about it.
+# A command line and words of the error.
 ROWS = [
-    # that every number of every command is read by one of these types, see below
+    # a test below asserts that every number of every command has one of these types
     ("cemverify check reference --examples 0", "must be at least 1, not 0"),
     ("cemverify check reference --examples 1.5", "'1.5' is not a whole number"),
     (f"cemverify check reference --examples {'9' * 400}", "... (400 digits)"),
@@ -128,7 +128,7 @@ TOO_MUCH = "at most 268,435,456 bytes are read, and it has more"
 COUNTEREXAMPLE = "found/gradient-mlp-silu"
 CHECK = "cemverify check right:mine"
 EMPTY = ("cemverify replay", f"{CHECK} --json", "synthetic recursion --store", "cemverify init --folder")
-# a command, what it reads, and its options that name a file to write
+# a command with its inputs, and its options that name a file to write
 OVERWRITING = (
     (CHECK, "right.py", "--json --junit --markdown"),
     ("cemverify check right.py:mine", "right.py", "--json --junit --markdown"),
@@ -151,7 +151,7 @@ OVERWRITING = (
     ("synthetic language train --text one.txt", "one.txt", "--output"),
 )  # fmt: skip
 ROWS += [
-    # an input was overwritten; under what names a file is known, `suites/test_targets.py` asks
+    # an input was once overwritten; `suites/test_targets.py` tests other names for the same file
     *(
         (f"{line} {option} {file}", OVERWRITTEN)
         for line, files, options in OVERWRITING
@@ -159,18 +159,18 @@ ROWS += [
         for file in files.split()
     ),
     (f"{CHECK} --save-counterexamples found --json found/../{COUNTEREXAMPLE}.json", "the name of a counterexample"),
-    # an output was replaced by a file, whatever it was
+    # an output of any kind was once replaced by a file
     (f"{CHECK} --json loop", "Too many levels of symbolic links"),
     ("synthetic recursion --report recursion.json --page to-null", "has to be a regular file"),
     ("synthetic language train --folder loop", "Too many levels of symbolic links"),
-    # something unforeseen, or only after the work
+    # once an unforeseen error, or refused only after the work
     *((f"{CHECK} --{kind} {'x' * 300}", "a name of 300 bytes is too long") for kind in ("json", "junit", "markdown")),
     (f"{CHECK} --json {'x/' * 2000}x", "a path of 4,001 bytes and 2,001 parts is too long"),
     (f"cemverify init --no-check --name {'x' * 300}", "a name of 300 characters is too long"),
     (f"cemverify init --no-check --folder {'x' * 300}", "a name of 300 bytes is too long"),
     (f"synthetic language fixed-memory --tokeniser {'x' * 300}", "no tokeniser 'xxx"),
     ("cemverify replay .", "is a folder"),
-    # read towards all memory
+    # once read until memory ran out
     *(
         (f"{line} {odd}", TOO_MUCH)
         for odd in ("zeros", "sparse")
@@ -178,7 +178,7 @@ ROWS += [
     ),
     ("cemverify check sparse.py:mine", TOO_MUCH),
     ("cemverify repair sparse.py:mine", TOO_MUCH),
-    # an empty text is a name
+    # an empty text was taken as a name
     *((f"{line} ", "an empty text names no file") for line in EMPTY),
 ]
 
@@ -194,7 +194,7 @@ def test_every_number_of_every_command_is_read_by_what_refuses_another_word(prog
 
 @pytest.fixture
 def unchanged(folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In the folder, in which nothing may change; `here` forgets what is imported."""
+    """Runs in the folder, where nothing may change; `here` forgets imports."""
     before = seen(folder)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)

@@ -1,4 +1,4 @@
-"""The Tab key completes commands, options, ids and implementations, and does not wait for torch."""
+"""The Tab key completes commands, options, ids and implementations, without waiting for torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every file that is read, damaged in every way: its readers say so in a sentence, or read what is still sound.
+"""Every file that commands read, damaged in every way: readers say so in a sentence, or read what is still sound.
 
-Each row is a file and who reads it, as a command line or called as its command calls it. A damaged file may never
-end in a traceback, in a reader that does not come back, or in an output that is half written.
+Each row is a file and its reader: a command line, or a function called as its command calls it. A damaged file must
+never lead to a traceback, a reader that does not return, or a half-written output.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from suites.entry.rule import complaint, work_is_told
 from suites.kit.commands import call
 from synthetic.training import checkpoints
 
-# what a disk, a merge or an editor leaves in the middle of a file
+# what a disk, a merge or an editor may leave in a file
 _JUNK = (b"", b"\x00", b"\xff\xfe", b"\r\n", b'"', b"[", b"{", b"}", b"NaN", b'"\\ud800"', b"[" * 5000, b"9" * 5000)
 
 
 @st.composite
 def damaged_bytes(draw: st.DrawFn, sound: bytes) -> bytes:
-    """The content truncated, or with a stretch of it replaced, or with some of its bytes changed."""
+    """The content truncated, or with a stretch replaced, or with some bytes changed."""
     at = draw(st.integers(0, max(len(sound) - 1, 0)))
     match draw(st.sampled_from(("truncated", "replaced", "changed"))):
         case "truncated":
@@ -63,7 +63,7 @@ def _nested(levels: int) -> Any:
     return value
 
 
-# values of every type, and at the edges of each
+# values of every type, including extremes
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**70), 10**400, 0.5, -1e308, float("nan"), float("inf")),
     *("", "x", "\ud800", "\x00", "../../x", "ταυ\n\u202e", "float64", "device", "nan", "9" * 5000, "x" * 5000),
@@ -73,7 +73,7 @@ _VALUES: tuple[Any, ...] = (
 
 @st.composite
 def damaged_json(draw: st.DrawFn, sound: Any) -> bytes:
-    """The content as JSON, with one to three of its values replaced, taken out, doubled or moved."""
+    """The content as JSON, with one to three values replaced, removed, duplicated or moved."""
     content = copy.deepcopy(sound)
     for _ in range(draw(st.integers(1, 3))):
         content = _with_damage(draw, content)
@@ -81,7 +81,7 @@ def damaged_json(draw: st.DrawFn, sound: Any) -> bytes:
 
 
 def _with_damage(draw: st.DrawFn, content: Any) -> Any:
-    """Walks down to a place that is drawn, and damages it."""
+    """Walks down to a random place, and damages it."""
     keys = list(content) if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
     if not keys or draw(st.integers(0, 9)) == 0:
         return copy.deepcopy(draw(st.sampled_from(_VALUES)))
@@ -101,7 +101,7 @@ def _with_damage(draw: st.DrawFn, content: Any) -> Any:
 
 
 def with_digest(damaged: bytes) -> bytes:
-    """The damaged content of a cell with a digest that fits; NaN and surrogates have none."""
+    """The damaged content of a cell with a matching digest; NaN and surrogates have none."""
     content = json.loads(damaged)
     if isinstance(content, dict):
         content.pop("digest", None)
@@ -114,7 +114,7 @@ Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
 
 def other_json(content: bytes, written: Callable[[bytes], bytes] = bytes) -> st.SearchStrategy[bytes]:
-    """JSON, or lines of it of which the first is another, as it is written in the end."""
+    """JSON with damaged values, or JSON lines with a damaged first line, as written to a file."""
     try:
         json.loads(content)
         first, rest = content, b""
@@ -124,7 +124,7 @@ def other_json(content: bytes, written: Callable[[bytes], bytes] = bytes) -> st.
 
 
 def anyhow(content: bytes) -> st.SearchStrategy[bytes]:
-    """Other bytes; of JSON other values besides."""
+    """Damaged bytes; for JSON also damaged values."""
     try:
         return damaged_bytes(content) | other_json(content)
     except ValueError:
@@ -132,28 +132,28 @@ def anyhow(content: bytes) -> st.SearchStrategy[bytes]:
 
 
 def with_fitting_digest(content: bytes) -> st.SearchStrategy[bytes]:
-    """A cell that says something else, with a digest that fits."""
+    """A cell with changed content and a matching digest."""
     return other_json(content, with_digest)
 
 
 def facts_of(checkpoint: bytes) -> Any:
-    """What a checkpoint says of its tensors, in the header of its file."""
+    """The facts about its tensors in the header of a checkpoint file."""
     header = json.loads(checkpoint[8 : 8 + int.from_bytes(checkpoint[:8], "little")])
     return json.loads(header["__metadata__"]["cemverify"])
 
 
 def of_other_facts(content: bytes) -> st.SearchStrategy[bytes]:
-    """Checkpoints of the same tensors that say something else of them."""
+    """Checkpoints with the same tensors and changed facts."""
     facts = damaged_json(facts_of(content))
     return facts.map(lambda damaged: save(load(content), {"cemverify": damaged.decode("utf-8", "replace")}))
 
 
 @dataclass(frozen=True)
 class Row:
-    """A file, and who reads it."""
+    """A file and its reader."""
 
-    file: str  # of the ground, as a pattern
-    read: str | Callable[[Path], object]  # a command line that may write `new`, or a function of the file
+    file: str  # a file pattern in the folder
+    read: str | Callable[[Path], object]  # a command line, which may write `new`, or a function of the file
     damage: Damage = anyhow
 
 
@@ -162,14 +162,14 @@ def _restore(path: Path) -> None:
 
 
 def _read_cell(path: Path) -> None:
-    """As a study does, for which a damaged cell is one to compute again."""
+    """Reads a cell like a study, which computes a damaged cell again."""
     with contextlib.suppress(CorruptCell):
         record = CellStore(path.parents[1]).get(path.stem)
         assert record is None or record.payload == {"end": 1.0}
 
 
 def _read_forged_cell(path: Path) -> None:
-    """The same of a cell whose digest was made to fit: what it says is as good as any other result."""
+    """The same for a cell with a matching digest, whose content counts as any other result."""
     with contextlib.suppress(CorruptCell):
         CellStore(path.parents[1]).get(path.stem)
 
@@ -208,20 +208,20 @@ ROWS = (
 
 @pytest.fixture(autouse=True)
 def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No implementation is asked: `check` and `replay` read their files, and get verdicts that are there."""
+    """Runs no implementation: `check` and `replay` read their files, and get ready-made verdicts."""
     work_is_told(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what is read."""
+    """The folder with the files to read."""
     made = tmp_path_factory.mktemp("ground")
     ground.make(made)
     return made
 
 
 def said(row: Row, path: Path) -> str:
-    """What is said of a file that cannot be read, as one sentence; nothing if it can."""
+    """The sentence about a file that cannot be read; "" if it can."""
     read = row.read
     if isinstance(read, str):
         return complaint(lambda: call(read.split()))
@@ -237,7 +237,7 @@ def remove(path: Path) -> bool:
     return there
 
 
-# what draws takes seconds
+# drawing takes seconds
 DRAWS = ("reports page recursion", "reports page power", "reports pictures", "benchmarks --report")
 
 
@@ -272,7 +272,7 @@ def test_a_sound_file_is_read_and_a_damaged_one_refused_in_a_sentence(
     assert {file: file.read_bytes() for file in before} == before
 
 
-# what once ended in a traceback: entries in the place of a result's, or of every array's in a counterexample
+# entries that once led to a traceback, put into a result, or into every array of a counterexample
 ODD: tuple[tuple[str, dict[str, Any]], ...] = (
     ("benchmarks.json", {"load": [0.5]}),
     ("benchmarks.json", {"load": None}),

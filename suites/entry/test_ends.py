@@ -1,4 +1,4 @@
-"""However a command ends, by a signal, by what the system denies or at a sealed store, it says so and tidies up."""
+"""A command that is ended by a signal, a denied system call or a sealed store says so and tidies up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ONCE = {number: code for number, code in EVERY.items() if number.name in ("SIGTE
 
 @pytest.fixture(autouse=True)
 def as_in_a_terminal() -> Iterator[None]:
-    """No signal is ignored from the start, as SIGINT and SIGQUIT are in what a script puts in the background."""
+    """Ignores no signal from the start, unlike a script's background processes, which ignore SIGINT and SIGQUIT."""
     ignored = [number for number in EVERY if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -63,7 +63,7 @@ Collecting = Callable[[Callable[..., Any]], tuple[int, str]]
 
 @pytest.fixture
 def collecting(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collecting:
-    """Runs a command that does this instead of collecting results; returns its exit code and its only sentence."""
+    """Runs a command that does this instead of collecting results; returns its exit code and its one sentence."""
 
     def run(collect: Callable[..., Any]) -> tuple[int, str]:
         monkeypatch.setattr("reports.collect.collect", collect)
@@ -127,7 +127,7 @@ def test_a_signal_before_a_command_begins_and_as_its_end_is_told_is_one_sentence
         return original(*arguments)
 
     monkeypatch.setattr(guard, place, signalled)
-    assert collecting(refuse)[0] in (2, ONCE[number])  # it came too late, or not
+    assert collecting(refuse)[0] in (2, ONCE[number])  # the signal may come too late
 
 
 @pytest.mark.usefixtures("here")
@@ -245,7 +245,7 @@ def test_processes_that_cannot_work_together_are_told(tmp_path: Path, monkeypatc
 def test_a_finished_study_reads_a_store_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = RunOptions(tmp_path, workers=0)
     before = run_cells(walks(2), here)
-    for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):  # denied to root too
+    for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):  # denied even to root
         monkeypatch.setattr(Path, name, deny)
     monkeypatch.setattr(os, "replace", deny)
     assert run_cells(walks(2), here) == before
@@ -273,10 +273,10 @@ def test_without_resume_each_task_is_computed_once(tmp_path: Path, monkeypatch: 
     assert sorted(put[1:]) == sorted(cell.key for cell in walks(3))
 
 
-ENDING = 60.0  # seconds without those of waiting for a core
+ENDING = 60.0  # seconds, not counting those spent waiting for a core
 
 
-# with a server and workers, which has most to end; others, from before torch is imported on, in a thorough run
+# with a server and workers, where most has to end; a thorough run has others, some before torch is imported
 CASES = (
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
     *(
@@ -312,7 +312,7 @@ def test_a_signal_ends_a_command_in_a_sentence_and_leaves_nothing(
             time.sleep(0.01)
         if process.poll() is None:
             break
-        process.communicate()  # it was done before
+        process.communicate()  # it had finished before
         after /= 2
     sent = time.monotonic()
     process.send_signal(signal.Signals[name])

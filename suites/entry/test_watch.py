@@ -1,4 +1,4 @@
-"""`cemverify check --watch`, as its user meets it: a save, a file broken for a moment, an editor that renames."""
+"""`cemverify check --watch`, as a user sees it: a save, a briefly broken file, an editor that renames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages tell newcomers to type: three ways in, README's layer and the tutorial, with the files they show."""
+"""What pages tell newcomers to type: three ways in, README's layer and the tutorial, with their files."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ TUTORIAL = (
     Trial(f"replay {_SAVED}", "HOLDS", files={"layer.py": _RIGHT}),
     Trial("check adapter:mine", HOLDS),
 )  # fmt: skip
-TESTS = (Trial("-q test_layer.py", "passed"), Trial("-q test_cem_layer.py", "passed"))  # by pytest
+TESTS = (Trial("-q test_layer.py", "passed"), Trial("-q test_cem_layer.py", "passed"))  # run by pytest

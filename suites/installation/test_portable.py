@@ -1,4 +1,4 @@
-"""What other systems run: a covering part of the commands where nothing that only Linux or Unix gives can be used."""
+"""What other systems can run: a covering set of commands, without anything that only Linux or Unix has."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cemverify.conformance.workers.limits import is_gone
 from suites.kit.processes import soon
 from suites.kit.source import ROOT
 
-# Read by every Python that starts with it on its path, worker processes too: takes away what Windows lacks. What is
-# left is what the standard library itself cannot do without on Linux.
+# Loaded by every Python with it on its path, worker processes too; removes what Windows lacks, except what the
+# standard library itself needs on Linux.
 ELSEWHERE = """
 import os, signal, sys
 import _socket
@@ -64,7 +64,7 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "CEMVERIFY_PORTABLE": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
-# commands in one interpreter, each with its exit code and its words
+# commands in one interpreter, each with its exit code and words of its output
 CHECK = "cemverify check layer:later --properties gradient/attention/plain gradient/mlp/silu --examples 3 --workers 1"
 OUTPUTS = "--json out/result.json --junit out/result.xml"
 LINES = {
@@ -112,7 +112,7 @@ def test_a_call_that_hangs_ends_with_its_judge(elsewhere: dict[str, str], tmp_pa
                              cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     try:
         named = tmp_path / "processes"
-        # the interpreters that must start first import torch one after the other
+        # several interpreters must start, and each imports torch
         assert soon(lambda: named.exists() and len(named.read_text().split()) == 2, 120)
         judge, answering = map(int, named.read_text().split())
         os.kill(judge, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Files that name the version name the same and change together; what is built of a clone is whole."""
+"""Files that name the version agree and change together; what is built from a clone is complete."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_a_release_changes_every_file_that_names_a_version(tmp_path: Path) -> No
     assert SETTLED in changed["pyproject.toml"]
     final = ", ".join(f'"{version}"' for version in versions())
     assert f"RELEASED: Sequence[str] = ({final})\n" in changed["cemverify/catalogue/versions.py"]
-    assert set(dict(edits(tmp_path, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable
+    assert set(dict(edits(tmp_path, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # it has the classifier
 
 
 def test_what_is_no_code_is_package_data_of_a_package_that_there_is() -> None:
-    """Or the wheel lacks it, which nobody who works in a clone notices."""
+    """Otherwise the wheel would lack it, which nobody who works in a clone would notice."""
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     named = {f"{package.replace('.', '/')}/{name}" for package, names in packed.items() for name in names}
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*") if path.is_file()}

@@ -1,7 +1,7 @@
-"""What is tried with an installed cemverify: each command in one empty folder, far from the clone.
+"""Trials of an installed cemverify: commands in one folder, empty at first, far from the clone.
 
-`python -m suites.installation.trials` tries the one beside this interpreter, as `tox run -m versions` has it do with
-every Python and torch. Exit code 0 if everything went as it should, 1 if not.
+`python -m suites.installation.trials` tries the one installed with this interpreter; `tox run -m versions` does so
+for every Python and torch. Exit code 0 if every trial went as it should, otherwise 1.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-# What the environment of a trial must not inherit: it would find the clone, or the environment of the tests.
+# Variables that a trial must not inherit: with them it would find the clone, or the environment of the tests.
 _CLEARED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSTARTUP", "COVERAGE_PROCESS_START")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A command line, and what must come of it."""
+    """A command line and its due outcome."""
 
-    words: str  # after the program
-    says: str  # must be printed
+    words: str  # the arguments
+    says: str  # words that it must print
     code: int = 0  # the exit code
-    files: Mapping[str, str] = field(default_factory=dict)  # written before, by name
+    files: Mapping[str, str] = field(default_factory=dict)  # to write before, by name
 
 
-Outcome = tuple[Trial, float, str]  # a trial, its seconds, and how it went wrong; nothing if it did not
+Outcome = tuple[Trial, float, str]  # a trial, its seconds, and what went wrong; "" if nothing did
 
-# Whoever tries cemverify starts with these.
+# The first steps of anybody who tries cemverify.
 FIRST_STEPS = (
     Trial("--version", "cemverify "),
     Trial("check --help", "--catalogue"),
@@ -46,8 +46,8 @@ FIRST_STEPS = (
     Trial("check nosuch:layer", "no module 'nosuch'", 2),
 )
 
-# Where Python and torch differ from version to version: how functions are mapped, differentiated and rounded, what
-# state a process has, how workers are started, how a result file is written.
+# Where versions of Python and torch differ: mapping, differentiation and rounding of functions, the state of a
+# process, the start of workers, the writing of result files.
 VERSION_BY_VERSION = (
     Trial(
         "check reference --examples 10 --json out/check.json --junit out/check.xml "
@@ -64,10 +64,10 @@ VERSION_BY_VERSION = (
 
 
 def attempt(program: Sequence[str | Path], trials: Sequence[Trial], folder: Path) -> Iterator[Outcome]:
-    """Tries one after another.
+    """Runs trials one after another.
 
     Args:
-        program: what `cemverify` is, or another program. folder: where; later trials find what earlier ones wrote.
+        program: the command line of `cemverify`, or of another program. folder: where; files of earlier trials stay.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _CLEARED} | {"OMP_NUM_THREADS": "1"}
     for trial in trials:
@@ -87,7 +87,7 @@ def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:
 
 
 def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify") -> bool:
-    """Prints each outcome as it comes; returns whether all went as they should."""
+    """Prints each outcome as it arrives; returns whether all went as they should."""
     print(f"\n{heading}", flush=True)
     good = True
     for trial, seconds, fault in outcomes:
@@ -99,7 +99,7 @@ def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify"
 
 
 def main() -> int:
-    """Tries what is installed beside this interpreter."""
+    """Tries the cemverify that is installed with this interpreter."""
     heading = f"Python {platform.python_version()}, torch {version('torch')}, cemverify {version('cemverify')}"
     with tempfile.TemporaryDirectory() as folder:
         program = [Path(sys.executable).with_name("cemverify")]

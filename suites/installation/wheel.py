@@ -32,7 +32,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 
 _GIT = shutil.which("git") or "git"
 
-# What comes with the code and is not code.
+# Files in the distributions that are not code.
 DATA = (
     "cemverify/py.typed",
     "cemverify/catalogue/budgets.json",
@@ -54,10 +54,10 @@ ONE = (
 
 
 def build(into: Path) -> Path:
-    """Builds the sdist, and the wheel from the sdist, of the commit's bytes; returns the wheel.
+    """Builds the sdist, and from it the wheel, from the files of the commit; returns the wheel.
 
     Two builds of a commit have the same bytes, whoever builds, when and where: files have the commit's time, a fixed
-    order, no owner, and rights that do not follow from somebody's umask.
+    order, no owner, and permissions that do not depend on a umask.
     """
     shutil.rmtree(into, ignore_errors=True)
     with tempfile.TemporaryDirectory() as there:
@@ -73,7 +73,7 @@ def build(into: Path) -> Path:
 
 
 def _checked_out(folder: Path) -> int:
-    """Copies the files that git knows, as they are here, with plain rights and the commit's time; returns that."""
+    """Copies tracked files as they are, with plain permissions and the commit's time; returns that time."""
     log = subprocess.run([_GIT, "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = subprocess.run([_GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     epoch = int(log.stdout)
@@ -87,7 +87,7 @@ def _checked_out(folder: Path) -> int:
 
 
 def normalise(sdist: Path, epoch: int) -> None:
-    """Packs an sdist again: names in order, one time, nobody's, as plain a header as there is."""
+    """Repacks an sdist: sorted names, one time, no owner, the plainest header."""
     with tarfile.open(sdist) as packed:
         members = sorted(packed.getmembers(), key=lambda member: member.name)
         files = [(member, packed.extractfile(member) if member.isfile() else None) for member in members]
@@ -102,12 +102,12 @@ def normalise(sdist: Path, epoch: int) -> None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """What was built, each with the SHA-256 of its bytes."""
+    """The built files, each with its SHA-256."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("cemverify-*"))}
 
 
 def strangers(wheel: Path) -> list[str]:
-    """What the wheel should not hold, and what it lacks."""
+    """Files that the wheel should not contain, and files that it lacks."""
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {*DATA, *(str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py"))}
     about = {name for name in names if ".dist-info/" in name}
@@ -116,7 +116,7 @@ def strangers(wheel: Path) -> list[str]:
 
 
 def install(wheel: Path, folder: Path, *arguments: str) -> Path:
-    """Makes an empty environment with the wheel in it; returns where its programs are.
+    """Makes an environment with only the wheel in it; returns the folder of its programs.
 
     Raises:
         CalledProcessError: pip could not install it.
@@ -129,7 +129,7 @@ def install(wheel: Path, folder: Path, *arguments: str) -> Path:
 
 
 def without_installing(wheel: Path) -> Iterator[tuple[str, list[str | Path]]]:
-    """The programs that run a wheel as it is: uv and pipx, of those that there are."""
+    """The programs that can run a wheel directly, uv and pipx, as far as they are installed."""
     if uv := shutil.which("uv"):
         local = ["--find-links", links] if (links := find_links()) else []
         how: list[str | Path] = ["--quiet", "--constraints", CONSTRAINTS, *local]
@@ -139,7 +139,7 @@ def without_installing(wheel: Path) -> Iterator[tuple[str, list[str | Path]]]:
 
 
 def find_links() -> str | None:
-    """A folder of wheels that pip is told of, for uv, which does not read the settings of pip."""
+    """A folder of wheels from pip's settings, for uv, which does not read these."""
     command = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 

@@ -1,1 +1,1 @@
-"""What tests of many rooms need: judged implementations, records of runs, commands, processes."""
+"""What tests in many packages need: judged implementations, records of runs, commands, processes."""

@@ -1,4 +1,4 @@
-"""Commands called in this process, as their users would call them."""
+"""Commands, called in this process as a user would call them."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Printed:
 
     @property
     def flat(self) -> str:
-        """What it printed on stdout, in one line: no word hangs on where a terminal breaks lines."""
+        """Its stdout in one line, so that tests do not depend on line breaks."""
         return " ".join(self.out.split())
 
 
-Told = Callable[..., Printed]  # the fixture of that name: of a command line, and an exit code that is 0 by default
+Told = Callable[..., Printed]  # the fixture `told`: takes a command line and an exit code, by default 0
 
 
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command that must be refused says: at most one usage line and one sentence, with exit code 2."""
+    """The error of a command that must be refused: at most one usage line, one sentence, and exit code 2."""
     before = set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*"))
     code = call(words)
     captured = capsys.readouterr()

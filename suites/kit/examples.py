@@ -1,4 +1,4 @@
-"""The layers that the documentation shows, each with a mistake: their texts, for files that commands judge."""
+"""The layers of the documentation, each also with a mistake, as texts for files that commands judge."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from suites.kit.source import ROOT
 TIED = (ROOT / "examples" / "attention_numpy.py").read_text()
 UNTIED = edited(TIED, (", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'))
 
-# README's blocks of Python; its layer, and the same with the mistake that README explains
+# README's blocks of Python; its layer, and the layer with the mistake that README explains
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 (README,) = (block for block in BLOCKS if "mine =" in block)
 README_MISTAKEN = edited(README, ('bkjr->bid", W_Q', 'bkjr->bid", W_K'))
 
-# a layer that goes a quarter of the way to its memory
+# a layer that moves a quarter of the way to its memory
 PULL = """\
 from cemverify import energy_layer
 
@@ -36,5 +36,5 @@ mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3
 
 
 def defined(text: str) -> Any:
-    """The `mine` that a text defines."""
+    """Runs a text and returns the `mine` that it defines."""
     return module_of(text, "defined_by_a_text").mine

@@ -1,4 +1,4 @@
-"""Judged implementations: one property asked here, a run in worker processes, a mutant by its name."""
+"""Judges implementations: by one property in this process, in a run with worker processes; mutants by name."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from cemverify.power.mutants import Mutant, mutants
 from cemverify.processes.time_limits import CoreBudget
 
 ONE_OF_EACH = select(["gradient/attention/plain", "gradient/mlp/silu"])
-# a megabyte of imports takes its time on a busy machine: only what is to hang gets a short timeout
+# imports take long on a busy machine, so only implementations that should hang get a short timeout
 QUICKLY = Effort(examples=4, shrink=False, memory=700)
 
 
 def judged(implementation: Any, id_: str, **effort: Any) -> Record:
-    """The record of one property, asked in this process; `effort` has arguments of `Effort`."""
+    """The record of one property, tested in this process; `effort` has arguments of `Effort`."""
     return judge_property(implementation, by_id(id_), Effort(**effort))
 
 
 def searched(implementation: Any, property_: Property, drawn: int = 6) -> PropertySearch:
-    """A search among a few scattered questions alone, as far as the first that is violated."""
+    """A search among a few scattered questions only, up to the first violation."""
     caller = Caller(implementation, property_.dtype or torch.float64)
     layer = implementation if isinstance(implementation, EnergyLayer) else None
     offer = Offer(frozenset(implementation.not_offered), layer, caller.kind)
@@ -48,7 +48,7 @@ def searched(implementation: Any, property_: Property, drawn: int = 6) -> Proper
 
 
 def killed(mutant: Mutant, property_: Property, *, thorough: bool) -> Record:
-    """The record of a mutant by a few scattered questions; of a whole search if it lives, or in a thorough run."""
+    """The record of a mutant by a few scattered questions; by a full search if it survives, or in a thorough run."""
     record = conclude(property_, searched(mutant.subject(), property_).tally)
     is_dead = mutant.is_killed(record) if property_.id == mutant.property else record.verdict == Verdict.VIOLATED
     return record if is_dead and not thorough else judge_property(mutant.subject(), property_, Effort(shrink=False))
@@ -62,7 +62,7 @@ def finished(events: Iterable[object]) -> RunFinished:
 
 
 def records(name: str, effort: Effort = QUICKLY, properties: Iterable[Property] = ONE_OF_EACH) -> dict[str, Record]:
-    """The records of an implementation that worker processes load by its name, by the id of the property."""
+    """The records of an implementation that worker processes load by name, by property id."""
     return {record.id: record for record in finished(run(name, tuple(properties), effort)).records}
 
 
@@ -72,5 +72,5 @@ def _by_name() -> dict[str, Mutant]:
 
 
 def mutant(id_: str) -> Mutant:
-    """The mutant of that id."""
+    """The mutant with this id."""
     return _by_name()[id_]

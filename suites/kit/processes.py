@@ -1,4 +1,4 @@
-"""Processes that can be interrupted, wherever the tests run, and what is left of them."""
+"""Processes that can be interrupted wherever the tests run, and those that are left."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from cemverify.console.interrupts import WORDS
 
 
 def heed() -> None:
-    """For `preexec_fn`: in the background of a shell, or by `nohup`, signals are ignored by all that is started."""
+    """For `preexec_fn`: restores signals, which children of a background shell or of `nohup` would ignore."""
     for name in WORDS:
         signal.signal(signal.Signals[name], signal.SIG_DFL)
 
 
 def left(session: int, seconds: float = 10.0) -> list[int]:
-    """The processes of a session that are still there after so many seconds.
+    """The processes of a session that still exist after this many seconds.
 
-    One that has ended and waits for its parent to hear of it is gone: the first process of a container may take
-    seconds for that.
+    A zombie counts as gone: the first process of a container may take seconds to reap it.
     """
     soon(lambda: not _alive(session), seconds)
     return _alive(session)
 
 
 def soon(happened: Callable[[], bool], within: float) -> bool:
-    """Whether it happens within so many seconds."""
+    """Whether it happens within this many seconds."""
     until = time.monotonic() + within
     while not happened() and time.monotonic() < until:
         time.sleep(0.02)
@@ -48,7 +47,7 @@ def _alive(session: int) -> list[int]:
 
 
 def catches(process: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, which it gets while it starts."""
+    """Whether a process has installed its handler for a signal, which it does at startup."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

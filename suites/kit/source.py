@@ -38,12 +38,12 @@ def is_module(module: str) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """What the rules ask of a file."""
+    """The facts about a file that the rules need."""
 
-    imports: frozenset[str]  # modules; a name that `cemverify` hands on counts as an import of its home
+    imports: frozenset[str]  # modules; a name re-exported by `cemverify` counts as an import of its defining module
     words: frozenset[str]  # texts in a file with `import_module(...)`, which may name modules
-    effects: tuple[str, ...]  # statements that do something as the file is imported
-    docstrings: tuple[int, ...]  # where it reads one
+    effects: tuple[str, ...]  # statements with an effect on import
+    docstrings: tuple[int, ...]  # lines that read a docstring
 
 
 @cache
