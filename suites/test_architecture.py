@@ -1,4 +1,4 @@
-"""The house holds: every file is in a room, and nobody imports upward, as the page on architecture says."""
+"""The architecture holds: every file is in a room, and no room imports upward, as docs/architecture.md says."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from suites.kit.source import PACKAGES, ROOT, files_of, is_module, module_of, na
 OURS = {*PACKAGES, "suites", "examples"}
 
 
-# Has a table of rooms with the rooms that each may import, ground floor first. A room is a file, or a folder with all
-# that is in it; a folder that has rooms of its own stands for its `__init__.py` alone; libraries are none.
+# It has a table of rooms, lowest first, with the rooms that each may import. A room is a file, or a folder with its
+# content; a folder that contains rooms stands only for its `__init__.py`. Libraries are not rooms.
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def rooms() -> dict[str, set[str]]:
-    """The table, whose last column leaves out the names of packages; a word that could mean two is refused."""
+    """The table, whose last column omits package prefixes; an ambiguous word is refused."""
     rows: list[tuple[str, str]] = re.findall(r"^\| `(\S+)` \| .+ \| (.*) \|$", PAGE, re.MULTILINE)
 
     def is_meant(room: str, word: str) -> bool:
@@ -64,7 +64,7 @@ def files_by_room() -> Iterator[tuple[str | None, Path]]:
 def test_every_file_is_in_a_room_every_room_exists_and_stands_on_rooms_below_it() -> None:
     assert [name(file) for room, file in files_by_room() if room is None] == []
     assert [room for room in ROOMS if not is_module(room)] == []
-    # so there is no circle: whatever a room may import is named before it
+    # there is no cycle, because a room may import only rooms above it in the table
     above: set[str] = set()
     for room, below in ROOMS.items():
         assert below <= above, f"{room} may not import {', '.join(sorted(below - above))}, named after it"
@@ -84,19 +84,19 @@ def test_no_files_and_no_folders_of_the_verifier_import_each_other() -> None:
 
 
 def folder_of(module: str) -> str:
-    """The folder of `cemverify` that it is in, or the file beside those."""
+    """The folder of `cemverify` that contains a module, or its file if it is in none."""
     return ".".join(module.split(".")[:2])
 
 
 def test_a_room_imports_only_from_below_and_from_every_room_that_it_may() -> None:
-    """Or what it may import would say nothing of the house. A module imported by a computed name counts as named."""
+    """Otherwise the table would allow too much. A module that is imported by a computed name counts as imported."""
     named: dict[str, set[str | None]] = {room: set() for room in ROOMS}
     for room, file in files_by_room():
         assert room is not None
         rooms = {module: room_of(module) for module in source(file).imports if is_ours(module)}
         wrong = [module for module, other in rooms.items() if other not in {room, *ROOMS[room]}]
         assert wrong == [], f"{name(file)} may not import {', '.join(wrong)}"
-        # of a name that is computed, the whole or its last word is a text in the file
+        # a computed name, or at least its last word, is a text in the file
         named[room] |= {*rooms.values()} | {r for r in ROOMS if source(file).words & {r, r.rpartition(".")[2]}}
     unused = {room: below - named[room] for room, below in ROOMS.items() if below - named[room]}
     assert unused == {}, "these rooms may import what they do not; take it out of the page"
@@ -111,7 +111,7 @@ def test_every_path_on_the_page_on_architecture_exists() -> None:
 def test_importing_a_module_only_defines(package: str) -> None:
     """No statement calls anything for its effect, edits the environment or another module's settings.
 
-    Except in `server_start` and `server_imports`: a server that forks can be told nothing but what to import.
+    Except in `server_start` and `server_imports`: the only instruction that a fork server takes is what to import.
     """
     files = [file for file in files_of(package) if file.name not in ("server_start.py", "server_imports.py")]
     assert [f"{name(file)}:{effect}" for file in files for effect in source(file).effects] == []
@@ -135,7 +135,7 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours_and_the_script_of_a_
     assert not any(map(is_ours, script.imports))
 
 
-# Torch takes more than a second to import, so these are answered without it.
+# Importing torch takes more than a second, so these must work without it.
 AT_ONCE = {
     "cemverify.cli": ("--help", "--version", *(f"{command} --help" for command in COMMANDS), "list",
                       "list --features", "check nosuch:thing"),

@@ -16,7 +16,7 @@ from cemverify.conformance.properties import catalogue
 from suites.kit.examples import BLOCKS, TIED
 from suites.kit.source import ROOT
 
-# the false-alarm tests judge each of them
+# the false-alarm tests judge every example
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("[!_]*.py")) if not path.stem.startswith("test_")]
 LAYERS = sorted((ROOT / "examples" / "energy_layers").glob("[!_]*.py"))
 

@@ -1,4 +1,4 @@
-"""The server of workers is a fork of the command where that is safe, and elsewhere a process that starts afresh."""
+"""The server of workers is a fork of the command where that is safe, and otherwise a fresh process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cemverify.processes import forkserver
 
 linux = pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
 
-# Prints whether the server has this program's command line, as a fork has, and what a worker of it prints.
+# Prints whether the server has this program's command line, like a fork, and what one of its workers prints.
 PROGRAM = """
 import signal, sys, threading
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_the_server_ends_with_its_program(start: str, tmp_path: Path) -> None:
         f"from cemverify.processes import forkserver; forkserver.{start}; print(forkserver.server(), flush=True)"
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"}
-    # it waits for whoever holds the streams, and so for the server: one that goes on is a timeout
+    # it waits for all processes that hold the streams, so a server that keeps running causes a timeout
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
     status = Path(f"/proc/{int(done.stdout)}/status")

@@ -1,4 +1,4 @@
-"""What is asked follows from the seed, and from nothing that happens to be imported."""
+"""Questions depend on the seed, and not on what happens to be imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What multiprocessing and torch do not promise, and the code relies on, is what it was."""
+"""Undocumented behaviour of multiprocessing and torch that the code relies on is unchanged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Overriding(Tensor):
 def test_modes_are_counted_leaves_of_trees_listed_and_no_subclass_takes_operations_over() -> None:
     before = torch_internals.count_modes()
     assert not torch_internals.is_dispatching(), TORCH
-    with torch_internals.FakeTensorMode():  # a mode of operators
+    with torch_internals.FakeTensorMode():  # an operator mode
         assert torch_internals.is_dispatching(), TORCH
         assert torch_internals.count_modes() == (before[0], before[1] + 1), TORCH
     with TorchFunctionMode():

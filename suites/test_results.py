@@ -1,4 +1,4 @@
-"""Result files: complete or absent, versioned, and refused in a sentence when they are not what they should be."""
+"""Result files: complete or absent, versioned, and refused in a sentence if they are invalid."""
 
 from __future__ import annotations
 

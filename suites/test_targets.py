@@ -1,4 +1,4 @@
-"""Files are replaced whole, streams written through, links followed, and nothing that is read is overwritten."""
+"""Files are replaced as a whole, streams written through, links followed, and inputs never overwritten."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_is_neither_file_nor_stream_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's path may be short only
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "one").symlink_to("other")
     (tmp_path / "other").symlink_to("one")
@@ -55,7 +55,7 @@ def test_a_pipe_is_written_through_to_its_reader_and_refused_without_one(tmp_pat
     number = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     read: list[bytes] = []
     os.set_blocking(number, True)
-    content = b"x" * 300_000  # more than a pipe holds
+    content = b"x" * 300_000  # more than the capacity of a pipe
 
     def drain() -> None:
         while sum(map(len, read)) < len(content):
@@ -70,7 +70,7 @@ def test_a_pipe_is_written_through_to_its_reader_and_refused_without_one(tmp_pat
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-# What stands for the stdout of a process, in a folder of the test's own: no test names the machine's.
+# Stand-ins for the stdout of a process, in a test's folder: no test uses the machine's own.
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_outputs_and_inputs_are_compared_by_what_they_are(alias: Callable[..., N
     (tmp_path / "folder").mkdir()
     around = tmp_path / "folder" / ".." / "first"
     for second in (first, other, around):
-        if alias is not os.link:  # two names of one file are two files once one is replaced
+        if alias is not os.link:  # two names of one file become two files when one is replaced
             with pytest.raises(ResultError, match="two outputs have the same path"):
                 check_outputs(first, second)
         with pytest.raises(ResultError, match="is read, and would be overwritten"):
@@ -215,7 +215,7 @@ def test_a_file_and_a_pipe_with_a_writer_are_read(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert read_bytes(Path(f"/dev/fd/{ours}")) == b"x" * 200_000  # as `<(command)` of a shell
+    assert read_bytes(Path(f"/dev/fd/{ours}")) == b"x" * 200_000  # like `<(command)` in a shell
     writer.join()
     os.close(ours)
 
@@ -230,4 +230,4 @@ def test_what_is_too_long_or_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_
             read_bytes(tmp_path / name)
     assert read_bytes(tmp_path / "pipe") == b""
     with pytest.raises(OSError, match="more"):
-        read_bytes(Path("/proc/self/status"), most=100)  # says that it is empty
+        read_bytes(Path("/proc/self/status"), most=100)  # its size is reported as 0

@@ -1,4 +1,4 @@
-"""What other programs take of the machine changes no limit: work is counted, and waiting for a core is not."""
+"""Other programs on the machine do not affect limits: work counts, waiting for a core does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="o
 
 
 def work(seconds: float) -> None:
-    """On a core, however long that takes."""
+    """Works for these seconds of processor time, however long that takes."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
@@ -25,7 +25,7 @@ def work(seconds: float) -> None:
 
 @pytest.fixture
 def partner() -> Iterator[tuple[socket.socket, int]]:
-    """A process that works a little before each answer."""
+    """A process that works briefly before each answer."""
     ours, theirs = socket.socketpair()
     if (child := os.fork()) == 0:
         ours.close()
@@ -46,7 +46,7 @@ def test_a_budget_counts_the_work_of_both_processes_however_long_they_wait(
     partner: tuple[socket.socket, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, child = partner
-    # each waits while the other does, so that together they have waited for longer than there was time
+    # each waits while the other waits, so together they wait longer than the limit
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 2 * time.monotonic())
     before = computed([os.getpid(), child])
     budget = CoreBudget(0.3, lambda: (os.getpid(), child))

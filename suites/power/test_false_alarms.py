@@ -1,4 +1,4 @@
-"""Correct implementations, written in other ways than the reference, are never called wrong."""
+"""Correct implementations that are written differently from the reference are never called wrong."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from cemverify.power.matrix import offered
 from suites.blind.rounds import rounds
 from suites.kit.source import ROOT
 
-# A costly implementation is asked a few.
+# A costly implementation is tested by only a few.
 COSTLY = {
     "examples.compiled_reference:mine": ["gradient/attention/norm-scalar", "gradient/mlp/silu"],
     "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh", "precision/mlp/bfloat16"],
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
-# By default one property in thirty-six, each implementation beginning with another one; in a thorough run, all.
+# By default one property in thirty-six, starting at a different one for each implementation; in a thorough run, all.
 SHARE = 36
-# Python loops over thousands of numbers, and a compilation: others are asked these, and they in a thorough run.
+# Python loops over thousands of numbers, or compiles: by default these properties are left to other implementations.
 TOO_SLOW = {
     ("examples.loops_numpy:mine", "sizes/attention/tokens-float32"),
     ("cemverify:fast", "modes/mlp/compiled"),
 }
-# Every property is asked of the reference by `test_catalogue` already, with more examples, and of the energy layers
-# by `test_energy_layers`.
+# `test_catalogue` already tests every property on the reference, with more examples, and `test_energy_layers` tests
+# the energy layers.
 ASKED_ELSEWHERE = ("cemverify:reference", "examples.energy_layers.")
 
 
@@ -45,7 +45,7 @@ def in_turn(entry: CorrectImplementation) -> object:
 def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation, thorough: bool) -> None:
     if (reason := unavailable(entry)) is not None:
         pytest.skip(reason)
-    if thorough:  # as `cemverify check` does, in processes that record which lines run
+    if thorough:  # as in `cemverify check`, in processes that record which lines run
         records = check_implementation(entry.name, properties=COSTLY.get(entry.name, ()), seed=1)
     else:
         subject, turn = load(entry.name), BANK.index(entry) % SHARE
@@ -70,7 +70,7 @@ def assert_right(records: Sequence[Record]) -> None:
 @pytest.mark.parametrize(
     ("property_", "examples", "seed", "name"),
     [
-        # a product that is zero for any rows: two parts of it cancel, and each is a sum over rows that nearly cancels
+        # a product that is always zero: its two parts cancel, and each is a sum over rows that nearly cancels
         ("training/mlp/preconditioner-every-magnitude", 60, 17, "cemverify:reference"),
         # softplus(d) underflows, and its root has no derivative there
         ("training/attention/preconditioner-every-magnitude", 6, 17, "cemverify:reference"),

@@ -1,4 +1,4 @@
-"""Injection: the mutants' faults, put into implementations that were written by others."""
+"""Injection: the mutants' faults, put into other implementations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMPY = "examples.attention_numpy:mine"
 
 
 def lives_on(id_: str, subject: Any) -> bool:
-    """Whether a mutant's fault, put into an implementation, is killed by its property for its cause."""
+    """Whether the mutant's property kills its fault in another implementation, for its cause."""
     mutant = mutant_of(id_)
     return mutant.is_killed(judged(inject(mutant, subject), mutant.property, shrink=False))
 

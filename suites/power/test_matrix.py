@@ -1,4 +1,4 @@
-"""The matrix of mutants and properties: what is asked, what is written, and that a stopped run spoils nothing."""
+"""The matrix of mutants and properties: what is tested, what is written, and that a stopped run spoils nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KNOWN = {KILLER: Detects(KILLER, 0.5, {}, {"ascent": "small9", "not-causal": "ro
 
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
-    budgets.asked(KILLER)  # which reads the file once, before it is another
+    budgets.asked(KILLER)  # reads the file once, before it is replaced
     monkeypatch.setattr(detection, "FILE", tmp_path / "detection.jsonl")
     monkeypatch.setattr(budgets, "FILE", tmp_path / "budgets.json")
     budgets.FILE.write_text('{"mutants": {}, "faults": {"kept": 2}}')
@@ -46,7 +46,7 @@ def test_each_seed_has_a_word_and_what_was_not_asked_stays(where: RunOptions) ->
 def test_the_budget_is_half_as_many_rows_again_as_the_deepest_kill(where: RunOptions) -> None:
     rare = "wrong-where-hidden-exceeds-width"
     words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
-    assert "row1" in words[rare, mutant(rare).property]  # of its source alone: small cases were asked before
+    assert "row1" in words[rare, mutant(rare).property]  # only in this source of questions: small cases came before
     deepest = max(int(word.removeprefix("row")) for word in words[rare, mutant(rare).property] if "row" in word)
     written = json.loads(budgets.FILE.read_text())
     assert written == {"mutants": {mutant(rare).property: math.ceil(1.5 * deepest)}, "faults": {"kept": 2}}

@@ -1,4 +1,4 @@
-"""Detection: every mutant is killed by its property for its cause, and every property has a mutant to kill."""
+"""Detection: its property kills every mutant for its cause, and every property has a mutant to kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cemverify.power.mutants.settings import CHANGES, changing
 from suites.kit.judging import judged, killed
 
 _BY_NAME = {m.id: m for m in mutants()}
-# pairs of a mutant and a property beside that which it names, which mutants declare
+# pairs of a mutant and a further property that it declares, beside the one that it names
 _ALSO = [
     (m.id, p.id)
     for m in mutants()
@@ -31,14 +31,14 @@ _OWNERS = {m.property for m in mutants()}
 
 
 def _own() -> list[Any]:
-    """Mutants as parameters of a test. By default one for each property, and one of each family."""
+    """Mutants as parameters of a test: by default one for each property, and one of each family."""
     first = {key: m.id for m in reversed(mutants()) for key in (m.property, m.family)}
     marks = {m.id: [pytest.mark.thorough] * (m.id not in first.values()) for m in mutants()}
     return [pytest.param(m, id=m.id, marks=marks[m.id]) for m in mutants()]
 
 
 def _also() -> list[Any]:
-    """Pairs as parameters of a test. By default each property without a mutant of its own has to kill one."""
+    """Pairs as parameters of a test: by default one for each property that no mutant names."""
     unarmed = {p.id for p in catalogue()} - _OWNERS
     marks = {}
     for pair in _ALSO:

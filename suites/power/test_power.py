@@ -65,7 +65,7 @@ def test_the_smallest_fault_is_bracketed_and_more_work_is_expected_to_take_longe
 
 
 def test_a_measurement_of_other_code_is_refused() -> None:
-    """As a worker of a cluster does that has another version installed."""
+    """For instance by a cluster worker with another version installed."""
     code = replace(Code.here(None), package="of another version")
     with pytest.raises(UsageError, match=r"different code than the one that was asked for \(package\)"):
         measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
@@ -92,7 +92,7 @@ print(record.verdict.value, "torch._dynamo" in sys.modules)
 def test_the_codes_of_a_measurement_and_of_an_implementation_are_digests_of_their_files(here: Path) -> None:
     digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
     files = sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
-    for path in (path for path in files if path != root / "power" / "pages.py"):  # whose layout decides nothing
+    for path in (path for path in files if path != root / "power" / "pages.py"):  # which no measurement uses
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     assert Code.here(None).package == digest.hexdigest()[:16]
     file = here / "mine_for_the_digest.py"
@@ -126,7 +126,7 @@ def test_a_run_writes_what_the_schema_says(here: Path, capsys: pytest.CaptureFix
     assert "## How to read it" in (here / "p.md").read_text()
 
 
-# --- the page: every table, number by number, of a made-up measurement ---
+# --- the page: every table, number by number, for a made-up measurement ---
 
 ASCENT, OTHER = mutants()[0], next(m for m in mutants() if m.family == "mlp")
 KILLED = Measured(ASCENT, (Detection(15, 15, 20, 0.51, 0.91, 4.0, 4.5), Detection(60, 20, 20, 0.83, 1.0, 2.0, 2.5)))
@@ -163,4 +163,4 @@ def test_the_page_begins_with_the_figures_and_lists_what_could_not_be_measured()
     assert "By the median of the seeds, half of the faults take at most 4.5 examples." in page
     assert f"* **{ASCENT.id}** (75%): {ASCENT.fault}\n" in page
     assert f"* **{OTHER.id}** (0%): {OTHER.fault} **Survived**: no." in page
-    assert f"| {OTHER.id} " in page.split("## Mutation score")[1].split("<details>")[0]  # what survived comes first
+    assert f"| {OTHER.id} " in page.split("## Mutation score")[1].split("<details>")[0]  # survivors come first

@@ -1,4 +1,4 @@
-"""Single edits of a text: the ones that mend a usual mistake are among them, and the rest of the text stays."""
+"""Single edits of a text: they include the ones that fix usual mistakes, and leave the rest of the text alone."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ MISTAKES = {
 
 
 def normal(text: str) -> str:
-    """The program, whatever its layout."""
+    """The program without its layout."""
     return ast.dump(ast.parse(text))
 
 
 def reached(text: str, *words: Any) -> set[str]:
-    """The programs that an edit makes."""
+    """The programs that single edits reach."""
     return {normal(edit.applied(text)) for edit in edits(text, *words)}
 
 
@@ -141,7 +141,7 @@ class Layer:
         ("k * W - A.sum(-1) / (G * B)", "(k * W - A.sum(-1)) / (G * B)"),
         ("(k - W) / A", "k - W / A"),
         ("-(k - W**2) @ A", "-(k - W**2 @ A)"),
-        ("self.down(self.up(k))", "self.up(self.up(k))"),  # a layer of a module for another
+        ("self.down(self.up(k))", "self.up(self.up(k))"),  # one sub-module for another
     ],
 )
 def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:

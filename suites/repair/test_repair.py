@@ -1,4 +1,4 @@
-"""`cemverify repair`, as its user meets it: mistakes in right layers are mended, and nothing else is offered."""
+"""`cemverify repair`, as a user sees it: mistakes in right layers are fixed, and nothing else is offered."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OF_LAYERS = f"{FEW} gradient/layer/energy descent/layer/slope"
 def test_an_edit_is_told_by_what_holds_without_it_and_advised_if_it_mends_half(
     before: str, after: str, words: str
 ) -> None:
-    """One letter for each property without the edit and with it: h where it holds, v where it is violated."""
+    """A letter for each property, without and with the edit: h if it holds, v if it is violated."""
     verdicts = {"h": Verdict.HOLDS, "v": Verdict.VIOLATED}
     old, new = ([Record(str(i), "", "", verdicts[v]) for i, v in enumerate(t) if v != "?"] for t in (before, after))
     finished = RunFinished("mine:mine", old, 1.0, unasked=["2"] * before.count("?"))
@@ -92,7 +92,7 @@ def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, told: Told) 
 def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is_written(
     here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
-    """And the time of a search is what its processes take for themselves, if that is none."""
+    """And the limit of a search counts the processor time of its processes, which is set to none here."""
 
     def searched_once(*arguments: Any) -> RepairOutcome:
         found[:] = found or [searched(*arguments)]
@@ -176,7 +176,7 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(here: Path, tol
     made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
     text = edited(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
     (here / "partly.py").write_text(text)
-    printed = told(f"cemverify repair partly:mine {OF_LAYERS} --write --search 1", 2)  # as nothing can be written
+    printed = told(f"cemverify repair partly:mine {OF_LAYERS} --write --search 1", 2)  # nothing can be written
     assert "Not edited: update was generated while the program ran" in printed.flat
     assert "No edit makes all of them hold" in printed.flat
     assert "nothing was written: no edit makes all properties hold" in printed.err

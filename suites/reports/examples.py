@@ -1,4 +1,4 @@
-"""Small results of every kind without computing anything: those of studies are stored, others are built here.
+"""Small results of every kind, without computing anything: those of studies are stored, others are built here.
 
 `python -m suites.reports.examples` makes the stored ones again.
 """
@@ -25,13 +25,13 @@ FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 
 
 def made(kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any]) -> Any:
-    """A payload of some kind as a complete result, in the envelope of result files."""
+    """A payload of this kind as a complete result, in the envelope of result files."""
     table = Table("stored", ["name", "figure"], [["a", "1.0"]])
     return result(kind, Maker.now(f"make {kind}", configuration, 0, "cpu"), [table], payload)
 
 
 def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> dict[str, Any]:
-    """The record of one property as a result of `cemverify check` has it."""
+    """The record of one property, as in a result of `cemverify check`."""
     told = {"id": id_, "verdict": verdict, "claim": f"The statement of {id_}.", "source": "Eq. 1", "margin": margin}
     counted = {"examples": 60, "telling": 40, "share_telling": 0.67, "floor": 0.1, "discarded": 1, "seconds": 0.5}
     return {**told, **counted, **more}
@@ -50,7 +50,7 @@ def violated(id_: str, reason: str = "got 1, expected 0") -> dict[str, Any]:
 def a_check(
     name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] = (), unasked: Sequence[str] = ()
 ) -> Any:
-    """A verdict on an implementation; all properties hold unless others are given, or unless the run ended before."""
+    """A verdict on an implementation; by default all properties hold and the run is complete."""
     listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(4)]
     verdicts = [entry["verdict"] for entry in listed]
     counts = {"applicable": len(listed) + len(unasked), "run": len(listed) - verdicts.count("not offered")}
@@ -80,7 +80,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _of_today(study: str) -> Any:
-    """A stored result, as if of this commit."""
+    """A stored result, as if made by this commit."""
     content = dict(read(FOLDER / f"{study}.json"))
     content["made_by"]["commit"] = made("check", {}, {})["made_by"]["commit"]
     return content
@@ -97,7 +97,7 @@ def a_recursion(factors: Sequence[float] = (1.0,) * 6) -> Any:
 
 
 def a_language(bits: Mapping[str, float | None] | None = None) -> Any:
-    """A training of several models on the same text, under other names and with other bits; None diverged."""
+    """A training of several models on the same text, with these names and bits; None means diverged."""
     bits = bits or {"Llama RoPE": 2.9, "CEM T=1": 3.0}
     content = _of_today("language")
     template = content["models"][0]
@@ -132,7 +132,7 @@ def a_claims() -> Any:
 
 
 def a_readings(ratio: float = 0.9) -> Any:
-    """The published ratio of T = 4 to T = 2, of that size."""
+    """The published ratio of T = 4 to T = 2, set to this value."""
     figures = measured(a_recursion())
     interval = [ratio - 0.02, ratio + 0.02]
     figures["ratios"][0] |= {"mean": ratio, "interval95": interval, "interval90": interval}
@@ -148,12 +148,12 @@ def a_benchmark(slower: float = 1.0) -> Any:
     return made("benchmarks", {"benchmarks": {"attention": {"rows": [row]}}, "load": 0.1}, {})
 
 
-# of each kind, a result
+# a result of each kind
 MAKERS: Mapping[str, Callable[[], Any]] = {
     "check": a_check,
     "recursion": a_recursion,
     "language": a_language,
-    "study": lambda: _of_today("learning-rate"),  # whose models have five rates each
+    "study": lambda: _of_today("learning-rate"),  # its models have five rates each
     "power": a_power,
     "claims": a_claims,
     "readings": a_readings,

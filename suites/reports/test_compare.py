@@ -1,4 +1,4 @@
-"""Comparisons: 0 if nothing got worse, 1 if something did, which is named, 2 if they cannot be compared."""
+"""Comparisons: exit code 0 if nothing got worse, 1 if something did (it is named), 2 if they cannot be compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Compare = Callable[[Any, Any, int], Printed]
 
 @pytest.fixture
 def compare(tmp_path: Path, told: Told) -> Compare:
-    """Writes two results and compares them, which must end with a code."""
+    """Writes two results and compares them; the exit code must be as given."""
 
     def run(old: Any, new: Any, code: int) -> Printed:
         write(tmp_path / "old.json", old)
@@ -31,7 +31,7 @@ def compare(tmp_path: Path, told: Told) -> Compare:
 
 
 def perturbed(content: Any, value: Any, *path: Any) -> Any:
-    """A copy of a result in which the value at a path is another."""
+    """A copy of a result with the value at a path replaced."""
     changed = inner = copy.deepcopy(content)
     for step in path[:-1]:
         inner = inner[step]

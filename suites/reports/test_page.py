@@ -1,4 +1,4 @@
-"""The page: the answer first, nothing from outside, text stays text, and readers of all kinds find their way."""
+"""The page: the answer comes first, nothing is loaded, text stays text, and readers of all kinds find their way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOID = {"meta", "link", "br", "img", "input", "use", "path", "hr"}
 
 
 class Outline(HTMLParser):
-    """What a browser would make of the page: elements, ids, texts; refuses what does not nest."""
+    """The page as parsed by a browser: elements, ids, texts; refuses wrong nesting."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Outline(HTMLParser):
 
 
 def page(folder: Path, *contents: Any) -> str:
-    """The HTML page that `python -m reports page` writes of some results."""
+    """The HTML page that `python -m reports page` writes for some results."""
     for number, content in enumerate(contents):
         write(folder / "in" / f"{number}.json", content)
     assert main(["page", str(folder / "in"), "-o", str(folder / "page.html")]) == 0
@@ -71,7 +71,7 @@ def page(folder: Path, *contents: Any) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of a run that has everything, one violation included."""
+    """The page of a run that has everything, including a violation."""
     wrong = a_check("mylayer:mine", [a_property("gradient/a/b"), violated("gradient/attention/plain")])
     others = (make() for kind, make in MAKERS.items() if kind != "check")
     return page(tmp_path_factory.mktemp("page"), a_check("other:right"), wrong, *others)
@@ -121,7 +121,7 @@ def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_el
     assert "<h2" not in first
     assert rest.count("<article") == 2, "one block per cause"
     assert "3 more properties" in rest
-    del check["diagnosis"]  # as in a result from before there were any
+    del check["diagnosis"]  # as in results from before there were diagnoses
     assert page(tmp_path / "older", check).count("<article") == 2
     assert rest.index("</article>") < rest.index('id="holds-title"'), "what holds comes after it"
 

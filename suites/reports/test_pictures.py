@@ -32,7 +32,7 @@ NAMES = {
     "readings": "ratios",
     "benchmarks": "roofline",
 }
-# in mathematics, in markup, or long
+# with mathematics, with markup, or long
 HOSTILE = ("<script>alert(1)</script>", r"$\frac{1}{0", "a" * 10_000, "\x1b[31mred\x00", "{{ 7 * 7 }}", "_^")
 
 
@@ -105,7 +105,7 @@ def test_inside_a_page_a_picture_takes_the_pages_colours_and_shares_no_names() -
 
 
 def test_colours_are_told_apart_in_grey() -> None:
-    """Neighbours in the list differ in lightness; where colours are near, markers differ too."""
+    """Neighbours in the list differ in lightness; if colours are close, markers differ too."""
     assert min(contrast(one, other) for one, other in combinations(COLOURS[:4], 2)) > 1.08
 
 
@@ -129,7 +129,7 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
     row = content["rows"][6]
     assert row["deeper"]["n"] == 6
     sure = {**row["deeper"], "conclusion": "worse", "ratio": {"mean": 1.2, "low": 1.15, "high": 1.26}}
-    # the least mean is that of the logarithms, as of the ratio
+    # the least mean is a geometric one, as for ratios
     content["rows"].append({**row, "depth": 8, "rmse": {**row["rmse"], "mean": 0.01}, "deeper": sure})
     least, decided = headline(content).split("; ", 1)
     assert re.fullmatch(r"On rbf, CEM's RMSE divided by that at T = 2: .* at T = 4, inconclusive", least)

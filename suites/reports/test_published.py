@@ -40,7 +40,7 @@ def test_the_readme_counts_what_the_study_in_its_picture_decides(told: Told) -> 
 
 
 def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_file(here: Path, told: Told) -> None:
-    """Byte for byte; the pages of studies are made again in the suite of the studies."""
+    """Byte for byte; the pages of studies are remade in the tests of the studies."""
     folder = here / "docs" / "results"
     folder.mkdir(parents=True)
     shutil.copy(RESULTS / "benchmarks.json", folder)
@@ -72,7 +72,7 @@ def test_a_page_that_its_file_holds_is_made_again_with_its_pictures_byte_for_byt
 
 
 def test_what_a_page_is_made_of_lies_beside_every_page() -> None:
-    """Its cells, its rows, or all that the page says; of several studies, the files of those."""
+    """Its cells, its rows, or the content of the page; for a page on several studies, their files."""
     with_cells = {file.name.partition(".")[0] for file in RESULTS.glob("*.cells.jsonl")}
     with_cells |= {file.stem for file in RESULTS.glob("*.json") if "rows" in read(file)}
     readings = {file.stem for file in RESULTS.glob("*.json") if read(file)["kind"] == "readings"}

@@ -25,7 +25,7 @@ TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two results, one in a sub-folder, beside a JSON file that is something else."""
+    """Two results, one in a sub-folder, and a JSON file of another kind."""
     made = result("examine", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
     write(tmp_path / "b.json", made)
     write(tmp_path / "deep" / "a.json", {**made, "kind": "atlas"})
@@ -178,21 +178,21 @@ def test_the_summary_says_what_it_shows_and_how_rates_were_tried(tmp_path: Path,
         assert [words for words in (title, note) if words not in text] == []
         content["rows"][6]["at_edge"] = True
     text = told(f"reports tables {tmp_path / 'r.json'} --format latex --columns model rate").out
-    assert "6 functions}" in text  # nothing is said of columns that are not shown
+    assert "6 functions}" in text  # columns that are not shown are not explained
     assert [text.count(f"\n {name} ") for name in ("ridge", "kernel ridge", "exact GP (floor)")] == [1, 1, 1]
-    old = told("reports tables docs/results/recursion-dial.json --format latex").out  # of ratios alone
+    old = told("reports tables docs/results/recursion-dial.json --format latex").out  # only ratios
     assert old.count(r"\begin{table}") == 1
 
 
 def test_tables_and_columns_are_chosen_by_name(tmp_path: Path, told: Told) -> None:
-    file = tmp_path / "a_b%.json"  # with what LaTeX would interpret
+    file = tmp_path / "a_b%.json"  # characters that LaTeX would interpret
     write(file, a_recursion())
     chosen = f"reports tables {file} --tables errors --columns ratio model --format"
     heading = next(line for line in told(f"{chosen} markdown").out.splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in heading.strip("|").split("|")] == ["ratio to T = 2", "model"]
     csv_text = told(f"{chosen} csv").out
     assert "group,ratio to T = 2,ratio to T = 2 low,ratio to T = 2 high,model" in csv_text
-    text = told(f"reports tables {file} --format latex").out  # the summary alone
+    text = told(f"reports tables {file} --format latex").out  # only the summary
     assert (text.count(r"\begin{table}"), text.count(r"\label{tab:a-b-summary}")) == (1, 1)
     for option, name in (("--tables", "all"), ("--columns", "loss")):
         assert re.search(

@@ -1,4 +1,4 @@
-"""Cells that cost nothing, for tests of the store. Without torch, so that a process starts quickly."""
+"""Cells that cost nothing, for tests of the store; without torch, so that processes start quickly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cemverify.runs import Cell, algorithm
 
 @dataclass(frozen=True)
 class Walk:
-    """A specification of a random walk: so many steps from a seed, and how long it is to take."""
+    """A specification of a random walk: the number of steps, the seed, and how long it should take."""
 
     seed: int
     steps: int
@@ -25,7 +25,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Trap:
-    """A computation that goes wrong, as long as the file `armed` exists."""
+    """A computation that goes wrong while the file `armed` exists."""
 
     how: str  # "raise", "nan" or "die"
     armed: str
@@ -33,7 +33,7 @@ class Trap:
 
 @algorithm("suites.runs.light:walk", walk=1)
 def walk(spec: Walk) -> dict[str, Any]:
-    """Computes a cell of this file: where a random walk ends."""
+    """Computes a cell of this file: the end of a random walk."""
     time.sleep(spec.seconds)
     draws = random.Random(spec.seed)  # noqa: S311
     path = [0.0]
@@ -44,7 +44,7 @@ def walk(spec: Walk) -> dict[str, Any]:
 
 @algorithm("suites.runs.light:trap", trap=1)
 def trap(spec: Trap) -> dict[str, Any]:
-    """Raises, ends its process or returns a NaN, as long as the file of the trap is there."""
+    """Raises, ends its process or returns a NaN while the file of the trap exists."""
     if not Path(spec.armed).exists():
         return {"survived": True}
     if spec.how == "die":
@@ -68,7 +68,7 @@ def contents(store: Path) -> dict[str, bytes]:
 
 
 def litter(store: Path) -> Sequence[str]:
-    """What lies in a store beside its cells and their side files."""
+    """Files in a store other than its cells and their side files."""
     cells = {path.stem for path in store.glob("??/*.json")}
     return [
         str(path.relative_to(store))

@@ -1,4 +1,4 @@
-"""The run store: cells are named by what decides them, kept whole or not at all, and computed once."""
+"""The run store: cells are named by what determines them, stored completely or not at all, and computed once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def here(store: Path, **changes: Any) -> RunOptions:
-    """The options of a run that computes in this process and keeps its cells in a folder."""
+    """The options of a run that computes in this process and stores its cells in a folder."""
     return replace(RunOptions(store, workers=0), **changes)
 
 
@@ -95,7 +95,7 @@ def test_whatever_decides_the_result_changes_the_key_and_nothing_else_does() -> 
     assert len(set(keys)) == 5
     assert walk.cell(spec, cost=7.0, label="seven").key == keys[0]
     assert walk.cell(replace(spec, scale=2)).key == walk.cell(replace(spec, scale=2.0)).key
-    assert plain(Circle(1.0)) != plain(Square(1.0))  # which have the same fields
+    assert plain(Circle(1.0)) != plain(Square(1.0))  # though they have the same fields
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1: 2}, object(), {1, 2}], ids=["nan", "int key", "object", "set"])
@@ -107,7 +107,7 @@ def test_what_json_cannot_hold_is_refused_and_named(value: object) -> None:
 def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys: Capture) -> None:
     first = payloads(run_cells(walks(5), here(tmp_path)))
     assert "computing 5" in capsys.readouterr().err
-    next(tmp_path.glob("??/*.made_by")).unlink()  # loses no result
+    next(tmp_path.glob("??/*.made_by")).unlink()  # no result is lost
     records = run_cells(walks(5), here(tmp_path))
     assert payloads(records) == first
     assert [record.made_by for record in records].count({}) == 1
@@ -150,7 +150,7 @@ def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_
     _, alive, elsewhere, old = paths = [tmp_path / "aside" / name for name in names]
     for path in paths:
         path.write_text("{")
-    (tmp_path / "aside" / f"{host}+{ended.pid}+2" / "deeper").mkdir(parents=True)  # however it came there
+    (tmp_path / "aside" / f"{host}+{ended.pid}+2" / "deeper").mkdir(parents=True)  # for whatever reason it is there
     os.utime(old, (0, 0))
     store.sweep()
     assert sorted((tmp_path / "aside").iterdir()) == sorted([alive, elsewhere])
@@ -165,9 +165,9 @@ def test_a_full_disk_and_an_interrupt_leave_nothing_half_written(
         raise error
 
     store, (cell,) = CellStore(tmp_path), walks(1)
-    if has_folder:  # or its name waits for the disk first
+    if has_folder:  # otherwise its name is synced to disk first
         store.path(cell.key).parent.mkdir(parents=True)
-    monkeypatch.setattr(os, "fsync", fails)  # the cell waits for the disk, its side file does not
+    monkeypatch.setattr(os, "fsync", fails)  # the cell is synced to disk, its side file is not
     with pytest.raises(UsageError if isinstance(error, OSError) else KeyboardInterrupt, match=r"No space left|^$"):
         store.put(cell, {"end": 1.0})
     assert contents(tmp_path) == {}
@@ -251,14 +251,14 @@ def test_the_options_of_a_run_are_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.cells.jsonl")), ids=lambda p: p.name)
 def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> None:
-    # every line's key is the hash of what it says, so equal specifications and names are equal keys
+    # the key of each line is the hash of its content, so equal specifications and names have equal keys
     for key, content in cells_of(path):
         assert content["algorithm"] == compute_trial.name
         assert compute_trial.cell(compute_trial.restore(content["spec"])).key == key
 
 
 def progress(stream: io.StringIO, later: float | None = 0.0, failing: str = "") -> None:
-    """Shows that three cells are finished, one every ten seconds."""
+    """Reports that three cells are finished, one every ten seconds."""
     clock = iter((0, 10, 20, 30))
     bar = CellProgress(3, 3.0, stream, lambda: next(clock), later)
     for name in ("a", "b", "c"):
@@ -318,7 +318,7 @@ def test_the_store_and_its_workers_start_without_torch() -> None:
 
 
 def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
-    """A study of `count` cells on two workers, in a process group of its own."""
+    """A study of `count` cells on two workers, in a new process group."""
     code = (
         "import sys, pathlib, cemverify.runs as runs; from suites.runs.light import walks\n"
         f"runs.run_cells(walks({count}, {seconds}), runs.RunOptions(pathlib.Path(sys.argv[1]), workers=2))\n"
@@ -328,7 +328,7 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
 
 
 def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
-    """Waits until a store holds so many cells."""
+    """Waits until a store has this many cells."""
     soon(lambda: len(contents(store)) >= count or process.poll() is not None, 60)
     assert len(contents(store)) >= count, "the study ended too soon, or does not get on"
 
@@ -341,10 +341,10 @@ def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_pa
         had = len(contents(store))
         study = start(store, had + 24, seconds=0.0)
         wait_for(store, had + draws.randint(1, 8), study)
-        time.sleep(draws.uniform(0, 0.01))  # at any point of computing, writing, renaming
+        time.sleep(draws.uniform(0, 0.01))  # at any point while it computes, writes or renames
         os.killpg(study.pid, signal.SIGKILL)
         study.communicate()
-        killed += study.returncode == -signal.SIGKILL  # where this process was slow, the study has ended before
+        killed += study.returncode == -signal.SIGKILL  # if this process was slow, the study may have ended before
     count = len(contents(store)) + 24
     assert start(store, count, seconds=0.0).wait() == 0
     run_cells(walks(count), here(tmp_path / "undisturbed"))
@@ -366,7 +366,7 @@ def test_workers_do_not_outlive_a_study_that_is_killed(tmp_path: Path) -> None:
     study = start(tmp_path, 400, seconds=0.05)
     wait_for(tmp_path, 3, study)
     os.kill(study.pid, signal.SIGKILL)
-    study.communicate(timeout=20)  # its pipe closes when the last of the group has ended
+    study.communicate(timeout=20)  # its pipe closes when the last process of the group has ended
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_workers_that_cannot_be_started_cost_time_and_after_three_pools_a_senten
         def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
             if left[0]:
                 left[0] -= 1
-                raise EOFError  # as where the server that forks workers was killed
+                raise EOFError  # as if the server that forks workers had been killed
             return super().submit(function, *arguments, **options)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Questions around numbers: inside the contract, with the quantity that was meant, and decided by the seed."""
+"""Questions around numbers in the code: within the contract, for the right quantity, and determined by the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was reached: recorded property by property, summed up, told in every report; odd code is judged as ever."""
+"""Lines reached: recorded property by property, summed up, in every report; unusual code is judged as always."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def code(path: str = "/of/mylayer.py", text: str = TEXT, **more: Any) -> OwnCode
 
 
 def written(folder: Path) -> tuple[Path, Any]:
-    """The text in a file, and its function."""
+    """Writes a text into a file; returns the file and its function."""
     path = folder / "mylayer.py"
     path.write_text(TEXT)
     names: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
     recorder = LineRecorder(code(str(path)))
     with recorder.watching():
         with recorder.watching():
-            pass  # a call within a call ends no recording
+            pass  # a nested call does not end the recording
         attention(3)
     attention(8)  # not watched
     first = trail_of(recorder.reached(finished=True))
@@ -105,7 +105,7 @@ def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line(
         5: ("gradient/attention/plain",),
     }
     assert reach.problems == ("what 1 property reached is not known, as the process ended",)
-    # ranges are broken by statements that were reached, and by nothing else
+    # only statements that were reached interrupt a range
     assert [ranges([3, 4, 8], of) for of in ([2, 3, 4, 8, 9], [3, 4, 6, 8])] == [[(3, 8)], [(3, 4), (8, 8)]]
     assert ranges([]) == []
 
@@ -185,7 +185,7 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(folder: P
     assert (reach["reached"], reach["statements"], file["never"]) == (10, 11, [12])
     assert file["branches"] == [{"line": 11, "never_to": [12]}]
     assert reach["properties"] == ["gradient/attention/plain"]
-    assert file["by"]["10"] == [0]  # reached by a question around 43
+    assert file["by"]["10"] == [0]  # reached by a question near 43
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_el
     assert "heads=44" in told(CHECK, 1).out  # the smallest case with the fault
 
 
-# --- what was changed since, and who reaches that ---
+# --- lines changed since, and what reaches them -----
 
 BEFORE = "a\nb\nc\nd\n"
 

@@ -1,4 +1,4 @@
-"""What is read of an implementation's own code: its files, lines and numbers; and the sentence where that fails."""
+"""What is read from an implementation's own code: files, lines and numbers; and the sentence if that fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(writte
     assert file.lines.called == {7, 8, 9, 10, 13}  # without `# pragma: no cover`
     assert file.lines.imported == {1, 3, 6}
     assert file.lines.first == {14: 13}
-    assert file.lines.branches == {7: {8, 9}, 9: {10}}  # not to what is excluded
+    assert file.lines.branches == {7: {8, 9}, 9: {10}}  # not to excluded lines
 
 
 def test_numbers_are_found_with_what_follows_from_them(written: Callable[..., OwnCode]) -> None:
@@ -112,13 +112,13 @@ NO_FILE = "the module stand_in_for_a_layer has no file, so its code cannot be re
 
 
 def made(file: str) -> ModuleType:
-    """A module that says it is in that file."""
+    """A module that claims to be in this file."""
     module = ModuleType("made")
     module.__file__ = file
     return module
 
 
-# of a notebook, which has no lines to read
+# from a notebook, which has no lines to read
 IN_A_CELL = eval(compile("lambda x, h, weights, config: x", "<ipython-input-3-abc>", "eval"))  # noqa: S307
 
 

@@ -1,4 +1,4 @@
-"""`cemverify init` writes correct files that can be used at once, and overwrites nothing; `cemverify demo` works."""
+"""`cemverify init` writes correct files, ready to use, and overwrites nothing; `cemverify demo` works."""
 
 from __future__ import annotations
 

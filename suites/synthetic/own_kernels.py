@@ -1,4 +1,4 @@
-"""Kernels as somebody else would write them, some of which are none: `suites.synthetic.own_kernels:NAME`."""
+"""Kernels as users might write them, some of them invalid: `suites.synthetic.own_kernels:NAME`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Deep(RBFKernel):  # type: ignore[misc]  # GPyTorch has no types
 
 
 class _Made(Kernel):  # type: ignore[misc]
-    """What a function makes of the points, which is no kernel."""
+    """A function of the points that is not a kernel."""
 
     def __init__(self, of: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models as somebody else would write them, some of which do not fit: `suites.synthetic.own_models:NAME`."""
+"""Models as users might write them, some of them unsuitable: `suites.synthetic.own_models:NAME`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions from context: an exact floor at every position, models that see the past alone, and a fair comparison."""
+"""Functions from context: an exact floor at every position, models that see only the past, and a fair comparison."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_the_floor_is_gpytorchs_own_posterior_at_drawn_positions(prior: str) -> 
 
 
 class ExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]  # GPyTorch has no types
-    """A Gaussian process of mean 0 that knows its kernel and its noise."""
+    """A Gaussian process with mean 0 that knows its kernel and its noise."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Any, noise_variance: float) -> None:
         likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
         super().__init__(x, y, likelihood)
-        likelihood.noise = torch.tensor(noise_variance, dtype=torch.float64)  # of a float it takes 24 bits
+        likelihood.noise = torch.tensor(noise_variance, dtype=torch.float64)  # a float would be cut to 24 bits
         self.kernel = kernel
 
     def forward(self, x: Tensor) -> Any:
@@ -73,12 +73,12 @@ def test_no_contender_and_no_reference_is_below_the_floor_in_200_pairs_of_functi
     functions, positions = torch.randperm(512, generator=g)[:200], torch.randint(16, (200,), generator=g)
 
     def below(predictions: Tensor) -> tuple[float, float]:
-        """How far the mean squared error lies above the floor's, and half of its 95 % interval."""
+        """How far the mean squared error is above the floor's, and half of the 95 % interval."""
         gap = ((predictions - task.test_values) ** 2 - task.variance)[functions, positions]
         return float(gap.mean()), float(stats.t.ppf(0.975, 199) * gap.std() / math.sqrt(200))
 
     optimum, half = below(task.mean)
-    assert abs(optimum) < half  # the floor is what the exact posterior reaches, neither more nor less
+    assert abs(optimum) < half  # the exact posterior reaches exactly the floor
     for name, predict in REFERENCES.items():
         mean, half = below(predict(task))
         assert mean > -half, name

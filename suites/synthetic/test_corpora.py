@@ -76,7 +76,7 @@ def test_a_file_keeps_its_part_when_others_come_and_go(folder: Path) -> None:
 
 def test_copies_tests_installed_packages_and_hidden_or_binary_files_are_left_out(folder: Path) -> None:
     texts, library = sources.text_files([folder]).key, sources.python_source(folder, "library").key
-    for i in range(30):  # enough for copies to fall into either part
+    for i in range(30):  # enough for copies to fall into both parts
         (folder / f"zz_copy_{i}.py").write_bytes((folder / "module_0.py").read_bytes())
     (folder / ".hidden").write_text("hidden")
     (folder / "binary").write_bytes(b"a\0b")
@@ -109,7 +109,7 @@ def test_a_missing_empty_or_tiny_text_is_refused(content: bytes | None, sentence
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is told of the progress of making a corpus, line by line."""
+    """The progress lines printed while a corpus is made."""
     lines: list[str] = []
     monkeypatch.setattr("synthetic.corpora.corpus.note", lines.append)
     return lines
@@ -128,7 +128,7 @@ def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
 
 def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, notes: list[str]) -> None:
     first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert notes[0] == f"tokenising the text of {folder}"  # which reads well after "the"
+    assert notes[0] == f"tokenising the text of {folder}"  # the name reads well after "the"
     notes.clear()
     again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert not notes
@@ -137,7 +137,7 @@ def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, not
 
 
 def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
-    """A file of tokens, and what corpus.json would say of it."""
+    """A file of tokens, and its entry in corpus.json."""
     path, content = folder / "train.tokens", codes(*tokens).tobytes()
     path.write_bytes(content)
     return path, len(tokens), hashlib.sha256(content).hexdigest()
@@ -151,7 +151,7 @@ def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     assert isinstance(tokens.codes, np.memmap)
     assert (first := tokens.codes.tolist()) == [3, 65535, 1]
     with monkeypatch.context() as patch:
-        patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # whoever verifies now fails
+        patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # verifying now fails
         assert read_tokens(*described).codes.tolist() == first
     time_ns = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
@@ -165,7 +165,7 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
     (tmp_path / "one.txt").write_text("word " * 10_000)
     sentence = f"cannot write a corpus to {tmp_path / 'corpora'}: File too large; make room, or"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, hard))  # to a writer the same as a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, hard))  # like a full disk for a writer
     try:
         with pytest.raises(UsageError, match=sentence):
             tokenised(sources.text_files([tmp_path / "one.txt"]), Symbols(), tmp_path / "corpora")
@@ -269,7 +269,7 @@ def test_the_forward_algorithm_gives_the_probability_that_all_paths_add_up_to() 
     window = torch.tensor([[1, 3, 0, 2]])
 
     def probability(symbols: list[int]) -> float:
-        """By the sum over all state sequences, one at a time."""
+        """The sum over all state sequences, one at a time."""
         total = 0.0
         for path in np.ndindex(*[3] * len(symbols)):
             p = chain.stationary[path[0]] * chain.emission[path[0], symbols[0]]
@@ -286,7 +286,7 @@ def test_the_forward_algorithm_gives_the_probability_that_all_paths_add_up_to() 
 def test_a_markov_chain_shows_the_entropy_rate_of_its_closed_form() -> None:
     chain = chains.draw(MARKOV)
     symbols = torch.tensor(list(chain.symbols("validation"))).view(20, 1000)
-    bits = chain.surprisals(symbols)[:, 2:]  # behind the first word
+    bits = chain.surprisals(symbols)[:, 2:]  # after the first word
     error = bits.std() / math.sqrt(bits.size)
     A = chain.transition  # each state's row has one entry for each symbol that may follow
     rate = chain.stationary @ -(A * np.log2(np.where(A > 0, A, 1))).sum(1)
@@ -349,11 +349,11 @@ def test_a_dataset_is_streamed_and_tokenised_as_the_tokeniser_says(name: str, tm
     train = [text for text in TEXTS if sources.part_of(text) == "train"]
     expected = [i for encoding in tokeniser.tokenizer.encode_batch(train) for i in encoding.ids]
     assert corpus.train.tokens.head(10**6).tolist() == expected
-    assert expected[0] == 1  # the mark
+    assert expected[0] == 1  # the start mark
     assert corpus.vocabulary == tokeniser.vocabulary == len(known)
     assert corpus.train.bytes == sum(len(text) for text in train)
     assert (corpus.token, corpus.unit) == ("token", "byte")
-    few = dataset(DatasetSpec(str(path.parent), megabytes=0.001))  # a stream ends when there is text enough
+    few = dataset(DatasetSpec(str(path.parent), megabytes=0.001))  # a stream ends when there is enough text
     assert sum(len(document.content) for document in few.documents()) in range(1000, 1060)
 
 
@@ -397,7 +397,7 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(her
     for place in (path.parent, here / "there", "there"):
         assert digest_of(place) == first
         assert not notes
-    write_texts(path, [text.replace("sum", "mus") for text in TEXTS])  # as long as before
+    write_texts(path, [text.replace("sum", "mus") for text in TEXTS])  # of the same length as before
     assert digest_of(path.parent) != first
     assert notes
 
@@ -415,7 +415,7 @@ def test_an_error_in_mid_stream_counts_the_rows_before_it(monkeypatch: pytest.Mo
 
 
 def words(vocabulary: dict[str, int], mark: int | None = None) -> Subwords:
-    """A tokeniser that knows some words, and may put a mark before each document."""
+    """A tokeniser that knows a few words, and may put a mark before each document."""
     tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 - no secret
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()

@@ -1,4 +1,4 @@
-"""Depth as a dial, T drawn in training and chosen at test time, and what a fixed memory costs."""
+"""Depth as a dial (T drawn in training and chosen at test time), and what a fixed memory costs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TOKENS = torch.arange(6).remainder(4)[None]
 
 
 def small(**choices: Any) -> Plan:
-    """The study of MLPs, as small as it can be."""
+    """The study of MLPs, as small as possible."""
     changes = {"steps": 6, "batch": 2, "context": 8}
     return STUDY.plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices)
 
@@ -156,14 +156,14 @@ def test_a_record_says_what_each_stop_gives(records: dict[Any, TrialRecord]) -> 
     for record in records.values():
         assert [stop.least_fall for stop in record.at_stops] == list(STOPS)
         steps = [stop.steps for stop in record.at_stops]
-        assert steps == sorted(steps)  # a smaller share stops no earlier
+        assert steps == sorted(steps)  # a smaller share does not stop earlier
         assert all(
             1 <= n <= TEST_DEPTHS[-1] and s.figure is not None for n, s in zip(steps, record.at_stops, strict=True)
         )
 
 
 def outcome(key: Dialled, *seeds: Any) -> StudyOutcome:
-    """The study of one row, with what each seed came to: its bits, those at each depth, and those of each stop."""
+    """The study of one row, with the results of each seed: bits, bits at each depth, and bits with each stop."""
     study = small()
     row: Any = study.row(key)
     judged: Any = {
@@ -181,7 +181,7 @@ def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
     assert tuple(at_depths(late).values()) == (1.0,) * 7 + (None,)
 
 
-# --- what a fixed memory costs: the plan binds what is judged, and there is one look ------------------
+# --- what a fixed memory costs: the plan binds judged trainings, and results are read once ------------
 
 
 PLAN_PAGE = Path(__file__).parents[2] / "docs" / "fixed-memory.md"
@@ -287,7 +287,7 @@ def test_the_plans_of_the_page_have_the_names_that_it_gives() -> None:
 
 
 def judged(study_plan: Plan, missing: int = 0) -> StudyOutcome:
-    """The study with made-up bits, in which refreshed rows need 1 % fewer; without the last so many trainings."""
+    """The study with made-up bits: refreshed rows need 1 % fewer; the last `missing` trainings are left out."""
     left = study_plan.seeds * len(study_plan.rows) - missing
 
     def look(cell: Cell) -> dict[str, Any] | None:

@@ -81,11 +81,11 @@ def test_a_singular_covariance_alone_gets_the_smallest_jitter_that_helps_and_it_
     assert jitter in JITTERS[1:]
     expected = torch.ones(50, 50, dtype=torch.float64) + jitter * torch.eye(50, dtype=torch.float64)
     torch.testing.assert_close(factor @ factor.mT, expected, rtol=0, atol=1e-14)
-    assert torch.equal(matrix, expected)  # the oracle sees what was sampled
+    assert torch.equal(matrix, expected)  # the oracle sees the sampled covariance
 
 
 def test_the_floor_of_a_task_with_jitter_knows_of_it_and_the_task_says_so() -> None:
-    # one input dimension and a long lengthscale: in float64 the prior has rank 10 or so
+    # one input dimension and a long lengthscale: in float64 the prior has rank of about 10
     task = drawn("rbf", dimensions=1, train_points=300)[0]
     assert task.jitter > 0
     assert f"jitter {task.jitter:.0e}" in task.sampling
@@ -127,7 +127,7 @@ def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(t
 
 
 def test_the_expected_score_is_the_mean_of_the_observed_one() -> None:
-    # resample the test values from the posterior: their mean squared error is what `expected` says, squared
+    # resample the test values from the posterior: the mean squared error must be the square of `expected`
     task = drawn("rbf")[0]
     predictions = ridge(task)
     draws = 20_000

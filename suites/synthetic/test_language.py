@@ -1,4 +1,4 @@
-"""`synthetic language train`: what it prints and writes, and when it passes."""
+"""`synthetic language train`: its output and files, and when it passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from synthetic.training import machine
 from synthetic.training.cost import Cost, parameters
 from synthetic.training.training import Training
 
-# runs `python -m synthetic language train`: its exit code and its result
+# runs `python -m synthetic language train`; returns the exit code and the result
 Study = Callable[..., tuple[int, dict[str, Any]]]
 
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")
@@ -66,12 +66,12 @@ def short(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 
 def test_the_smoke_has_the_published_sizes_and_on_a_gpu_the_papers_smallest() -> None:
-    """Of the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
+    """With the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
     D, K, layers = 672, 8, 8
-    shared = 70_082_208 - layers * (K * D * (1 + 2 * 4) - D + 2 * 16 * D)  # one diagonal P each, and none of low rank
+    shared = 70_082_208 - layers * (K * D * (1 + 2 * 4) - D + 2 * 16 * D)  # one diagonal P each, none of low rank
     expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488, "CEM T=1": shared, "CEM T=2": shared}
     study = smoke_on_cuda(paper.VOCABULARY)
-    # the inner norm's gains, 2 per block, are the block's own
+    # the gains of the inner norms, 2 per block, are those of the block
     assert {c.name: parameters(c.model) for c in study.contenders} == expected
     small = {c.name: parameters(c.model) for c in smoke(256).contenders}
     names = [*expected, "CEM T=3"]
@@ -178,7 +178,7 @@ def test_the_result_file_holds_what_was_printed(
     assert terminal(envelope.tables_of(content)) in printed.out
     assert printed.out.endswith(f"python -m reports pictures {tmp_path}/deep/language.json\n")
     assert "step 2/2" in printed.err
-    # as embeddings of the usual scale make it
+    # as with embeddings of the usual scale
     assert "WARNING: before training, a first step is longer than the stream (CEM T=2: " in printed.err
     assert "computed: PyTorch's own layers (Llama" in printed.out
     assert "attention by the formula, MLP by the formula (CEM" in printed.out
@@ -192,7 +192,7 @@ def test_the_result_file_holds_what_was_printed(
     for model in content["models"]:
         assert len(model["training_bits_per_token"]) == 2
         assert model["peak_bytes"] > 0
-        assert 0 < model["utilisation"] < 1.5  # the peak is measured, so beside other work it may seem exceeded
+        assert 0 < model["utilisation"] < 1.5  # the peak is measured, so it may seem exceeded if other programs run
 
 
 def test_a_model_no_better_than_a_bigram_fails_with_a_reason(short: dict[str, Any]) -> None:
@@ -214,7 +214,7 @@ def test_a_diverging_run_is_reported_and_fails(
     code, content = study(tmp_path / "language.json")
     assert code == 1
     for model, row in zip(content["models"], content["tables"][0]["rows"], strict=True):
-        assert model["diverged_at"] == 2  # the first step is taken with finite weights
+        assert model["diverged_at"] == 2  # the weights are finite in the first step
         assert len(model["training_bits_per_token"]) == 1
         assert model["validation_bits_per_byte"] is None
         assert "diverged at step 2" in row
@@ -240,7 +240,7 @@ def test_a_model_far_behind_the_baseline_fails() -> None:
         training = Training((bits,), None, None, 1.0, "")
         return ModelResult(contender, 1, Cost(1, 1), training, torch.full((4,), bits).double(), (), 1)
 
-    level = [entry(rotary, 1.0), entry(alibi, 2.0), entry(cem, 2.2)]  # it has the positions of the second
+    level = [entry(rotary, 1.0), entry(alibi, 2.0), entry(cem, 2.2)]  # CEM has the positions of the second
     assert reasons_to_fail(level, bigram=3.0, band=1.15, floor=None) == []
     still = replace(level[0], training=replace(level[0].training, bits=(1.5, 1.5)))
     assert reasons_to_fail([still], bigram=3.0, band=1.15, floor=None) == [

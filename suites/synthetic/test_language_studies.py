@@ -1,4 +1,4 @@
-"""The paper's experiments as studies: what they compare, and how they are read."""
+"""The paper's experiments as studies: what they compare, and how their results are read."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
             if std is None:
                 assert torch.equal(mine, parameter), name
                 continue
-            # the standard deviation of n normal values is off by a relative 1 / sqrt(2n)
+            # the standard deviation of n normal values has a relative error of 1 / sqrt(2n)
             assert float(parameter.detach().std()) == pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel())), (
                 name
             )
@@ -129,14 +129,14 @@ def test_an_estimate_is_flops_over_speed() -> None:
     speed, _ = speed_at(True, None)
     assert speed == GPU_UTILISATION * H100_TFLOPS * 1e12
     V, D, L, M, J = 32000, 672, 8, 1792, 2048
-    forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
+    forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, with dense attention
     found_cost = cost(variant(study_plan, ROTARY).design, J)
     assert found_cost.forward == forward
     assert 2.9 * forward < found_cost.training < 3.2 * forward  # backward is about twice forward
     hours = found_cost.training * study_plan.recipe.tokens / 1e12 / 3600
     first = costs("language-replace-mlp", study_plan, 1e12, "words").rows[0]
     assert list(first[:2]) == [ROTARY.title, "86,371,488"]
-    # what is kept for the backward pass is held to a count by the rehearsal of a GPU
+    # benchmarks/rehearsal compares what is kept for the backward pass with a count
     assert [*first[3:6], first[-2]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]
 
 
@@ -171,7 +171,7 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     again = compute_trial(cell)
     assert {**again, "trained": ()} == {**whole, "trained": ()}
     assert again["trained"] == pytest.approx(whole["trained"])
-    assert len(scored) == 12 + 9 + 1  # eleven were kept; the last is at the end
+    assert len(scored) == 12 + 9 + 1  # eleven were stored; the last is at the end
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
 
 
@@ -183,7 +183,7 @@ def trial(study_plan: Plan, key: Key, corpus: PinnedCorpus) -> TrialCell:
 
 
 def made(study_plan: Plan, bits: dict[Key, float], diverged: Key | None = None) -> list[Tuned]:
-    """As if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
+    """Made-up results: each model ends at these bits (by default 2), falling evenly from 8; seeds differ a little."""
     tuned = []
     for row in study_plan.rows:
         assert isinstance(row.key, Key)
@@ -231,7 +231,7 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
 
 
 def test_expectations_are_read_by_the_rules_of_the_ledger() -> None:
-    """Which has tests of its own."""
+    """These rules have their own tests."""
     near, unclear = (compare(2 * bits, [1.0] * 6, MARGIN) for bits in ([0.9965, 0.997, 0.9975], [0.8, 1.0, 1.25]))
     kinds: tuple[Expected, ...] = ("better", "worse", "close", "no better")
     assert [reading_of(kind, near) for kind in kinds] == ["agrees", "disagrees", "agrees", "disagrees"]

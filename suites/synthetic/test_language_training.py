@@ -1,4 +1,4 @@
-"""A training sees the batches it should, goes on bit for bit, stops where a number is lost, and says where."""
+"""A training sees the right batches, resumes bit for bit, stops if a value is not finite, and says where."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_batch_in_four_passes_is_a_batch_in_one() -> None:
     at_once, in_passes = model_of(SMALL[-1]).double(), model_of(SMALL[-1]).double()
     exact = replace(RECIPE, steps=5, precision="float64")
     one, four = train(at_once, exact, BATCHES), train(in_passes, replace(exact, accumulate=4), BATCHES)
-    # in float64 the order of a sum shows in the last digits only
+    # in float64 the order of a sum affects only the last digits
     assert one.bits == pytest.approx(four.bits, rel=1e-12)
 
 
@@ -75,7 +75,7 @@ def test_bfloat16_learns_with_float32_parameters(contender: Contender) -> None:
     training = train(model, recipe, batches)
     assert training.bits[-1] < training.bits[0] / 2
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert not torch.equal(score(model, batches(0), RECIPE), score(model, batches(0), recipe))  # it was used
+    assert not torch.equal(score(model, batches(0), RECIPE), score(model, batches(0), recipe))  # precision was used
 
 
 @pytest.mark.parametrize("contender", SMALL, ids=lambda c: c.name)
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
         checkpoint(tmp_path / "file" / "checkpoint.safetensors", {})
 
 
-# --- when a number is lost ------------------------------------------------------------------------
+# --- when a value is not finite -------------------------------------------------------------------
 
 
 def lose(model: LanguageModel, name: str, value: float) -> LanguageModel:
@@ -170,12 +170,12 @@ def test_a_lost_number_is_traced_to_its_layer_and_recursion_step(name: str, valu
     training = train(model, RECIPE, BATCHES)
     assert (training.diverged_at, training.bits) == (1, ())
     assert training.where == where
-    for one, other in zip(before, model.parameters(), strict=True):  # no update was made of it
+    for one, other in zip(before, model.parameters(), strict=True):  # no update was made from it
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def scalar_model(mlp: MLPConfig, W: float) -> LanguageModel:
-    """One dimension, no norm and no queries; V and all embeddings are 1."""
+    """A model with one dimension, no norm and no queries; V and all embeddings are 1."""
     block = BlockConfig(AttentionConfig(1, 1), mlp)
     model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
     for name, value in (
@@ -199,18 +199,18 @@ def test_a_recursion_that_overflows_late_is_traced_to_the_late_step() -> None:
 
 @pytest.mark.parametrize(("gate", "share"), [(-3.0, 1.0), (-4.0, 0.0)])
 def test_an_energy_that_rises_is_seen_to_rise(gate: float, share: float) -> None:
-    """By SiLU at x = h = 1 a step of 1 lowers the energy at W = -3 and overshoots at W = -4."""
+    """With SiLU at x = h = 1, a step of 1 lowers the energy for W = -3 and overshoots for W = -4."""
     attention, mlp = probe(scalar_model(MLPConfig(1, 1), gate), THERE)
     assert [(layer.layer, layer.kind, layer.smallest_eigenvalue) for layer in (attention, mlp)] == [
         *((1, "attention", 1.0), (1, "MLP", 1.0))
     ]
-    assert attention.falls == (0.0,)  # without queries its energy stays where it is, which is no fall
+    assert attention.falls == (0.0,)  # without queries its energy is constant, which is not a fall
     assert mlp.falls == (share,)
-    assert mlp.promised == 1.0  # a step as short as the bound asks for lowers both
+    assert mlp.promised == 1.0  # a step within the bound lowers both
 
 
 def test_a_fall_is_counted_for_each_step_and_as_a_share_of_the_tokens() -> None:
-    """ReLU, W = -3: x = 1 falls to -2 in the first step, from 3/2 to 0, and x = -1 stays at 0."""
+    """ReLU, W = -3: the first step takes x = 1 to -2 and its energy from 3/2 to 0; x = -1 stays at 0."""
     model = scalar_model(MLPConfig(1, 1, activation="relu", steps=2), -3)
     with torch.no_grad():
         model.embedding[1] = -1
@@ -254,14 +254,14 @@ def test_the_flops_are_those_of_the_formulas() -> None:
         assert 2.5 < flops.training / flops.forward <= 3
 
 
-# --- the losses on file ---------------------------------------------------------------------------
+# --- the stored losses ----------------------------------------------------------------------------
 
 
 LOSSES = Path(__file__).with_name("losses.json")
 
 
 def test_the_first_losses_are_those_on_file(tmp_path: Path) -> None:
-    """In float64, where machines differ in the last digits. A change that is to change them writes the file anew."""
+    """In float64, where machines differ only in the last digits. An intended change of them rewrites the file."""
     chain = draw(ChainSpec("hidden", vocabulary=32, states=8, train=2**14, validation=2**10))
     corpus = tokenised(source(chain), Symbols(32), tmp_path)
     batches = Batches(corpus.train.tokens, seed=0, size=4, context=32)
@@ -276,7 +276,7 @@ def test_the_first_losses_are_those_on_file(tmp_path: Path) -> None:
         assert found[name] == pytest.approx(bits, rel=1e-11), json.dumps(found, indent=1)
 
 
-# --- what is told of the path that a training takes is what it takes ----------------------------------
+# --- a training takes the path that is reported -------------------------------------------------------
 
 
 D, K = 4, 2

@@ -1,4 +1,4 @@
-"""Priors: what their texts mean, that every one is a kernel in every dimension, and what is refused."""
+"""Priors: the meaning of their texts, that each is a kernel in every dimension, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dense(text: str, x: Tensor) -> Tensor:
 
 
 def is_positive_semi_definite(matrix: Tensor) -> bool:
-    """But for rounding: entries wrong by a few ulp of the largest move eigenvalues by n times that."""
+    """Up to rounding: errors of a few ulp of the largest entry move eigenvalues by n times that."""
     slack = 8 * len(matrix) * torch.finfo(torch.float64).eps * float(matrix.abs().max())
     return float(torch.linalg.eigvalsh(matrix)[0]) >= -slack
 
@@ -65,7 +65,7 @@ def test_priors_with_a_lengthscale_for_each_input_are_too(name: str, dimensions:
     x = points(250, dimensions)
     K = dense(f"{name}(lengthscale={lengths})", x)
     assert is_positive_semi_definite(K)
-    if name != "periodic":  # there the circle comes first
+    if name != "periodic":  # it maps onto a circle first
         torch.testing.assert_close(K, dense(f"{name}(lengthscale=1)", x / torch.tensor(lengths)), rtol=0, atol=1e-7)
 
 
@@ -101,7 +101,7 @@ def test_the_periodic_prior_is_gpytorchs_and_repeats_after_its_period() -> None:
 @pytest.mark.parametrize("name", ["gibbs", "warped", "modulated", "changepoint"])
 def test_non_stationary_priors_are_not_stationary_and_the_rbf_is(name: str) -> None:
     x = torch.zeros(4, 10, dtype=torch.float64)
-    x[:, 0] = torch.tensor([-0.25, 0.25, 0.5, 1.0])  # two pairs, the same distance apart
+    x[:, 0] = torch.tensor([-0.25, 0.25, 0.5, 1.0])  # two pairs at the same distance
     for text, stationary in (("rbf", True), (name, False)):
         K = dense(text, x)
         assert (abs(float(K[0, 1] - K[2, 3])) < 1e-12) == stationary
@@ -230,7 +230,7 @@ def wrong_factor(matrix: Tensor) -> tuple[Tensor, float]:
 
 @pytest.mark.parametrize(
     ("name", "wrong", "prior", "sentence"),
-    [  # priors that are asked nowhere else, so not remembered
+    [  # priors that no other test uses, so they are not cached
         ("posterior", wrong_posterior, "matern32(lengthscale=1.25)", "DISAGREE, by more than 1e-06"),
         ("factorise", wrong_factor, "matern32(lengthscale=1.75)", "NOT FROM THE PRIOR"),
     ],

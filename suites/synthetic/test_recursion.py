@@ -98,7 +98,7 @@ def test_points_that_stop_by_energy_are_scored_with_the_steps_they_took() -> Non
     ):
         early, late = run.at_stops
         assert replace(run, at_stops=()) == unstopped
-        assert 2 <= early.steps < late.steps <= 16  # a first step that falls is never the last
+        assert 2 <= early.steps < late.steps <= 16  # a first step that lowers the energy is never the last
         assert early.figure is not None
         assert early.figure not in run.at_depth  # points stop at different steps
         assert late.least_fall == 1e-9
@@ -203,7 +203,7 @@ def test_the_same_command_gives_the_same_tables_and_page_from_workers_and_from_t
             assert main(["recursion", "--report", str(file), "--page", str(again)]) == 0
             assert {name: (again.parent / name).read_text() for name in told} == told
         capsys.readouterr()
-        # the places are part of the command that the page gives
+        # the paths are part of the command on the page
         told["recursion.md"] = told["recursion.md"].replace(str(page), "").replace(str(tmp_path / store), "")
         content, readings = read(output), read(page.with_suffix(".json"))
         whole = [content[key] for key in ("tasks", "rows", "statements")]
@@ -222,7 +222,7 @@ def test_the_same_command_gives_the_same_tables_and_page_from_workers_and_from_t
         assert told[f"recursion-{figure}.svg"].startswith("<?xml")
 
 
-# --- what is concluded: rates chosen on held-out points, nothing averaged away ------------------------
+# --- conclusions: rates chosen on held-out points, nothing averaged away ------------------------------
 
 
 SEEDS = 8
@@ -235,7 +235,7 @@ def score(error: float) -> Score:
     return Score(error, error * 1.01, error * 0.9)
 
 
-FACTORS = {"prior mean": 10, "ridge": 4, "exact GP": 1}  # of a task's error to its floor
+FACTORS = {"prior mean": 10, "ridge": 4, "exact GP": 1}  # ratios of the error to the floor of a task
 TASKS = [
     TaskRecord(floor, 1.0, 0.0, "exact", {name: score(floor * factor) for name, factor in FACTORS.items()})
     for floor in (0.1 + 0.01 * seed for seed in range(SEEDS))
@@ -260,7 +260,7 @@ def run(error: float, held_out: float | None = None, diverged_at: int | None = N
 
 
 def runs_of(factor: float, wobble: float = 0.004) -> list[RunRecord]:
-    """Errors that are so many times each task's own, give or take a little that no two factors share."""
+    """Errors at a multiple of each task's floor, with small variations that differ between factors."""
     wobbles = [1 + wobble * ((7 * i + int(1000 * factor)) % 5 - 2) for i in range(SEEDS)]
     return [run(2 * task.floor * factor * w) for task, w in zip(TASKS, wobbles, strict=True)]
 
@@ -271,7 +271,7 @@ def rows_of(factors: dict[Contender, float], tasks: Sequence[TaskRecord] = TASKS
 
 
 def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
-    """What a result file says of the rows."""
+    """The rows as in a result file."""
     entries: list[dict[str, Any]] = json.loads(json.dumps([entry(prior, row) for row in rows]))
     made = {"configuration": {"noise": 0.1, "rates": [1e-2], "train_points": 64, "test_points": 64}}
     return {"rows": entries, "tasks": [{"prior": prior, "sampling": "exact"}], "made_by": made}
@@ -303,7 +303,7 @@ def test_a_rate_at_which_a_run_diverged_is_not_chosen() -> None:
 def test_rates_double_until_the_best_has_a_worse_one_on_both_sides(
     best: float, given: tuple[float, ...], tried: list[float], at_edge: bool
 ) -> None:
-    """Held out, the nearest to the best rate is best; on the test points, which choose nothing, the lowest is."""
+    """On held-out points the rate nearest to `best` wins; on test points, which choose nothing, the lowest does."""
     config = replace(TINY, depths=(1,), seeds=SEEDS, rates=given)
 
     def look(wanted: WantedCells) -> list[Any]:
@@ -376,7 +376,7 @@ def test_an_own_model_is_counted_trained_and_judged_like_the_rest() -> None:
     assert named[mlp.name].deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
     assert named[f"{OWN}:looped, T = 2"].deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
     (first, *_) = found = runs(mlp)
-    assert found == runs(mlp)  # although it draws what it drops
+    assert found == runs(mlp)  # although the dropout draws random numbers
     assert first.score.expected < read_task(compute_task(TINY.task_cells(RBF)[0])).prior_std
     assert (first.at_depth, first.energies) == ((), None)
 
@@ -429,7 +429,7 @@ WARPED = "warped(rbf(lengthscale=2))"
         (1, (1.0, 0.7, 0.8, 0.9), "disagrees", "rbf"),
         (1, (1.0, 0.9, 0.8, 0.8), "undecided", "rbf"),
         (1, (1.0, 0.9, 0.8), "undecided", "rbf"),
-        (1, (1.0, 0.7, 0.8, 0.9), "undecided", WARPED),  # which is not the paper's, and cannot refute it
+        (1, (1.0, 0.7, 0.8, 0.9), "undecided", WARPED),  # a prior that is not the paper's, and cannot refute it
         (1, (1.0,), "not asked", WARPED),
     ],
 )
@@ -455,7 +455,7 @@ def test_priors_of_one_kernel_are_told_apart_and_a_sum_is_no_process_of_the_pape
 
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
-    """One test alone would call this difference real; among the many rows of table and page, it is not."""
+    """A single test would call this difference significant; among the many rows of the table it is not."""
     rivals = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]
     records = {contender: {1e-2: runs_of(1.0)} for contender in [*cem((1, 2)), *rivals]}
     shallow, deep = cem((1, 2))
@@ -481,7 +481,7 @@ def test_layers_of_their_own_have_their_weights_and_begin_as_one_step_does() -> 
     assert isinstance(two.core, CEMCore)
     assert not torch.equal(second.V, two.core.V)
     with torch.no_grad():
-        second.V.zero_()  # its energy is then constant
+        second.V.zero_()  # then its energy is constant
     assert torch.equal(two(points), one(points))
     stacked, deep = (cost_of(c.spec) for c in (FAMILIES["layers"].contenders((4,))[0], cem((4,))[0]))
     assert stacked.parameters - deep.parameters == 3 * 2 * CEM.width * CEM.hidden
@@ -490,7 +490,7 @@ def test_layers_of_their_own_have_their_weights_and_begin_as_one_step_does() -> 
 
 
 def curves(exponents: dict[int, float], seed: int, functions: int = 10) -> dict[int, list[float]]:
-    """Errors of 10 functions of their own difficulty, n^-exponent times noise of 2 %."""
+    """Errors on functions of different difficulty: n^-exponent, with noise of 2 %."""
     noise = torch.Generator().manual_seed(seed)
     levels = 0.3 * torch.randn(functions, generator=torch.Generator().manual_seed(0))
     at = {n: levels - e * math.log(n) + 0.02 * torch.randn(functions, generator=noise) for n, e in exponents.items()}
@@ -510,7 +510,7 @@ def test_intervals_of_worth_and_exponent_cover_the_truth_in_95_of_100_studies() 
         for i, (found, truth) in enumerate(((worth(steps[4], stacks), 2.0), (fit[0], 0.5))):
             covered[i] += found.low <= truth <= found.high
         fitted += fit[1] >= 0.05
-    # 5 of 100 miss; four standard deviations beside that
+    # 5 of 100 miss, within four standard deviations
     assert all(abs(count / total - 0.95) < 4 * math.sqrt(0.05 * 0.95 / total) for count in (*covered, fitted))
 
 
@@ -528,7 +528,7 @@ def test_steps_beyond_the_stacks_have_a_bound_and_what_is_no_power_of_t_has_no_e
 
 
 def test_worth_is_told_only_where_stacks_improve_and_functions_are_enough() -> None:
-    steps = curves(dict.fromkeys(DEPTHS, 0.2), 1)  # worth 1.6, 2.5 and 4 layers, where so many are worth anything
+    steps = curves(dict.fromkeys(DEPTHS, 0.2), 1)  # worth 1.6, 2.5 and 4 layers, if more layers help
     (short,) = sentences(SEARCHED, content_rows(steps, curves({1: 0.3, 2: 0.3, 4: 0.1, 8: 0.0}, 0), at_edge=True))
     expected = r"CEM: 2 steps are worth 1\.\d+ \[.*\] layers; 4 .* > 2 \[> 2, > 2\] layers; 8 .* > 2 .* layers"
     assert re.fullmatch(rf"{expected}; worth is not defined beyond 2 layers: more are no better \(edge\)\.", short)
@@ -606,7 +606,7 @@ def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> No
         assert len(config.task_cells(prior)) == config.seeds
         cells = config.model_cells(prior)
         assert len({(cell.contender, cell.recipe) for cell in cells}) == len(cells)
-        # of one model for all depths, and of no other
+        # only one model for all depths has it
         assert {cell.stops for cell in cells} == ({STOPS} if name in ("dial", "paper") else {()})
 
 
@@ -696,7 +696,7 @@ def test_three_at_once_are_the_same_as_one_by_one(spec: Spec | OwnSpec) -> None:
         alone, (error,) = train(spec, seed)
         assert error == pytest.approx(errors[seed], rel=1e-10)
         for stacked, single in zip(together.parameters(), alone.parameters(), strict=True):
-            # 60 optimiser steps amplify roundoff of 1e-16 a little
+            # 60 optimiser steps amplify roundoff of 1e-16 slightly
             torch.testing.assert_close(stacked[seed], single[0], rtol=1e-9, atol=1e-11)
 
 
@@ -722,7 +722,7 @@ def test_models_that_share_a_parameter_start_with_the_same_values_in_it() -> Non
     assert isinstance(deep.core, CEMCore)
     assert torch.equal(shallow.core.V, deep.core.V)
     assert torch.equal(shallow.readout, deep.readout)
-    # and the untied MLP starts as the tied one
+    # the untied MLP starts like the tied one
     torch.testing.assert_close(untied(inputs), shallow(inputs))
 
 

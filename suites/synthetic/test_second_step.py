@@ -1,4 +1,4 @@
-"""Whether a second step pays: how rows are tuned, what is compared, when it counts as paying."""
+"""Whether a second step pays: how rows are tuned, what is compared, and the rule for the answer."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -
         label: bool(torch.allclose(paired(row.design.looped, 0)(tokens), deep(tokens), rtol=0, atol=1e-5))
         for label, row in by_name.items()
     }
-    # the gains of all norms are 1 at the start; what is cold or taken in turns is another model from the start
+    # all gains of norms are 1 at the start; a row with a cooler step or with turns differs from the start
     cold = {"temperature per step", "all of these"} if replaced != "mlp" else set()
     assert {label for label, is_same in same.items() if not is_same} == cold | ({"joint"} & set(by_name)) | {
         name for name in by_name if name.startswith("T = 1")
@@ -134,9 +134,9 @@ def test_models_of_one_configuration_are_compiled_once_and_none_is_left_uncompil
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "COMPILED", 3)
-    monkeypatch.setattr(machine, "_wrapped", 3)  # torch forgets first what it has compiled
+    monkeypatch.setattr(machine, "_wrapped", 3)  # torch must first forget what it has compiled
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    limit_recompilations(1)  # or torch compiles so many by itself
+    limit_recompilations(1)  # otherwise torch would compile this many by default
     # the fourth model is one more than are held, so what was compiled before is forgotten
     compiled, small = [], tiny_dims(4, 1, 1)
     for seed, steps in enumerate((1, 2, 1, 3, 4)):
@@ -151,7 +151,7 @@ def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
     tokens = torch.arange(4).remainder(3)[None]
     differ = ("momentum", "P per step", "eta per step", "temperature per step", "all of these")
     for row in beyond("attention", tiny_frame(8, tiny_dims(8, 1, 2))):
-        if not row.name.endswith(differ):  # the others take steps that are alike
+        if not row.name.endswith(differ):  # in the others all steps are alike
             continue
         torch.compiler.reset()
         model = paired(row.design.looped, 0)
@@ -163,7 +163,7 @@ def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
 
 
 def valley(lowest: float, start: list[int]) -> dict[int, float]:
-    """What tuning tries of a curve whose lowest point lies there."""
+    """What tuning tries on a curve with its lowest point there."""
     curve: dict[int, float] = {}
     while numbers := found_within(wanted(curve, start)):
         curve |= {k: (k - lowest) ** 2 for k in numbers}
@@ -239,7 +239,7 @@ def test_steps_are_those_of_the_layer() -> None:
 
 
 def made(study_plan: Plan, bits: dict[str, float], noise: float = 0.002) -> StudyState:
-    """The finished study as if each row needed so many bits, all tuned alike, seeds a little apart."""
+    """The finished study with these bits for each row, all tuned alike; seeds differ a little."""
 
     def look(cell_: Cell) -> dict[str, Any]:
         cell = compute_trial.restore(cell_.spec)
@@ -326,7 +326,7 @@ def test_cells_are_handed_on_and_an_edited_line_of_them_is_refused(tmp_path: Pat
     store, path, other = CellStore(tmp_path / "store"), tmp_path / "cells.jsonl", CellStore(tmp_path / "other")
     record = TrialRecord(1, 1.0, 1.0, (2.0,), (3.0,), None, None, (), (), "")
     design, recipe = usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe
-    # a line separator, as some say
+    # a line separator in Unicode
     corpora = (PINNED, PinnedCorpus(CorpusChoice(CHAIN), "a\u2028b"))
     cells = [compute_trial.cell(TrialCell(corpus, design, recipe, 0, 0, "judging", 4)) for corpus in corpora]
     for cell in cells:

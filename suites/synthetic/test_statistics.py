@@ -1,4 +1,4 @@
-"""The statistics say as often as they claim what they claim."""
+"""The statistics are right as often as they claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cemverify.results.statistics import (
 
 
 def pairs(n: int, ratio: float, noise: float, seed: int) -> tuple[list[float], list[float]]:
-    """Errors of two models on n tasks of very different difficulty, which they share."""
+    """Errors of two models on the same n tasks, which differ widely in difficulty."""
     rng = np.random.default_rng(seed)
     difficulty = np.exp(rng.standard_normal(n))
     return (list(difficulty * ratio * np.exp(noise * rng.standard_normal(n))), list(difficulty))
@@ -74,7 +74,7 @@ def test_holms_method_multiplies_the_smallest_most_and_never_reorders() -> None:
 
 def test_the_smallest_detectable_difference_is_detected_in_eighty_per_cent_of_studies() -> None:
     noise, n = 0.05, 10
-    exact = list(noise * scipy.stats.zscore(np.arange(n), ddof=1))  # logs with a standard deviation of exactly that
+    exact = list(noise * scipy.stats.zscore(np.arange(n), ddof=1))  # logs with exactly this standard deviation
     ratio = 1 + smallest_detectable(exact)
     detected = sum(
         t_test(list(np.log(values) - np.log(references))) < 0.05

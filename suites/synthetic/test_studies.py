@@ -1,4 +1,4 @@
-"""Every study, as a command conducts it: unfinished it decides nothing; elsewhere its cells alone make its page."""
+"""Every study, as conducted by a command: unfinished it decides nothing; its cells alone make its page elsewhere."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machi
 
 
 def made_up(plan: Plan) -> StudyOutcome:
-    """A finished study: rows need fewer bits by turns, seeds differ a little."""
+    """A finished study with made-up bits: rows differ, and seeds differ a little."""
     rows = []
     for i, row in enumerate(plan.rows):
         judged: dict[int, TrialRecord | None] = {}
@@ -119,7 +119,7 @@ def made_up(plan: Plan) -> StudyOutcome:
 
 @pytest.mark.parametrize("name", CONDUCTED)
 def test_a_study_finds_its_rows_whatever_their_titles_say(name: str) -> None:
-    """So its verdicts hang on no sentence; where a title is told, it is the row's."""
+    """So its verdicts depend on no text; a title that is printed is the row's."""
     plan = CONDUCTED[name].plan(None, 256, seeds=6, with_beyond=name == "second-step")
     said = CONDUCTED[name].read(made_up(plan))
     titles = {f"<{i}>": row.name for i, row in enumerate(plan.rows)}
@@ -130,7 +130,7 @@ def test_a_study_finds_its_rows_whatever_their_titles_say(name: str) -> None:
     def retitled(text: str) -> str:
         for nonsense, title in titles.items():
             text = text.replace(nonsense, title)
-        return text.replace(other.name, plan.name)  # which its titles are part of
+        return text.replace(other.name, plan.name)  # the plan's name covers the titles
 
     assert [pair.keys for pair in found.compared] == [pair.keys for pair in said.compared] != []
     assert [pair.verdict for pair in found.compared] == [pair.verdict for pair in said.compared]
@@ -164,7 +164,7 @@ def test_an_estimate_says_what_a_study_takes_and_computes_nothing(
     assert not list(here.iterdir())
 
 
-# What suites/entry asks of every command's numbers and names is not asked here.
+# suites/entry tests the numbers and names of every command, so they are not tested here.
 REFUSED: dict[str, Any] = {
     "train --heads 3 --dim 32": "3 heads do not split a model dimension of 32",
     f"train {CHAIN} --preset tiny --context 10000000": "a context of 10,000,000 tokens is longer than the data",
@@ -202,12 +202,12 @@ def test_what_makes_no_sense_is_refused_before_anything_is_kept(
     assert list(here.iterdir()) == []
 
 
-# --- published studies say today what their cells say -------------------------------------------------
+# --- published pages still agree with their cells -----------------------------------------------------
 
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CELLS = sorted(RESULTS.glob("*.cells.jsonl"))
-# The others take a minute together.
+# All others together take a minute.
 QUICK = ("dial-mlp", "second-step-attention-5")
 
 
@@ -232,7 +232,7 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
 
     plan = planned(study, options, corpus.choice.vocabulary)
     progress = follow(tuned(plan, corpus, device), look)
-    assert not progress.todo or study.registered  # whose page compares nothing before the end, and is made by its run
+    assert not progress.todo or study.registered  # which compares nothing early
     assert {cell.key for cell in progress.computed} == set(cells)
     text: Any = re.search(r"steps on (.*?), embeddings", readings["recipe"])
     unit: Any = re.match(r"bits per (\w+)", readings["figure"])
