@@ -33,5 +33,4 @@ mine = energy_layer(
     state=("J", DIM),
     memory=("M", DIM),
     step_size=STEP_SIZE,
-    causal=False,  # every token sees every pattern
 )

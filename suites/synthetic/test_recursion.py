@@ -572,7 +572,7 @@ def test_the_page_says_what_may_be_one_of_training_and_what_other_models_do() ->
     told = f"{of_models} {of_training}".replace("\n  ", " ").replace("\n", " ")
     for words in (
         r"Other models that differ most from T = 1: \*CEM, T layers, T = 2\*: 0\.70",
-        r"Baselines with a smaller mean RMSE than the best model \(0\.\d+\): ridge \(0\.010\)",
+        r"Smallest mean RMSE of the models: \*CEM, T layers, T = 2\* \(0\.\d+\); smaller: .*\*ridge\* \(0\.010\)",
         r"Each of the 3 learning rates was found between two worse ones, on 2 of the 8 functions\.",
         r"Trainings that ended far above the others of their model: 2 of 8 of \*CEM, T = 2\* \(rbf\)\.",
         r"23 of 24 models still improved when training ended\.",

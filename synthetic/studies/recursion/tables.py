@@ -44,7 +44,7 @@ _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
 _ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
 _MOST_TOLD = 4  # ratios of other families in a sentence
-_RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
+_RATIO = "ratio of the RMSE to that of the family's smallest T, of one layer for T layers, or of CEM's where a model has no T"
 
 
 def headline(content: Content) -> str:
@@ -63,11 +63,9 @@ def headline(content: Content) -> str:
 
 def of_steps(content: Content, rows: Sequence[Row]) -> str:
     """The `headline` of a prior; nothing if plain CEM has one depth."""
-    deeper = sorted(
-        (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
-        key=lambda row: row["deeper"]["ratio"]["mean"],
-    )
-    told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
+    deeper = [row for row in families(rows).get(Family.CEM, []) if row["deeper"]]
+    least = min(deeper, key=lambda row: row["deeper"]["ratio"]["mean"], default=None)
+    told = [row for row in deeper if row is least or verdict(row["deeper"]) in ("better", "worse")]
     parts = [
         f"{shown_ratio(Ratio(**row['deeper']['ratio']), 2)} at T = {row['depth']},"
         f" {verdict(row['deeper'], _noun(content))}"
@@ -104,14 +102,19 @@ def of_others(rows: Sequence[Row]) -> Iterator[str]:
     ]
     if told:
         yield f"Other models that differ most from T = {shallowest(rows)}: {', '.join(told)}"
-    least = min((row["rmse"]["mean"] for members in models.values() for row in members), default=0.0)
-    ahead = [
-        f"{row['name']} ({row['rmse']['mean']:.3f})"
-        for row in rows
-        if row["contender"] is None and not is_floor(row) and row["rmse"] and row["rmse"]["mean"] < least
-    ]
-    if ahead:
-        yield f"Baselines with a smaller mean RMSE than the best model ({least:.3f}): {', '.join(ahead)}"
+    best = min((row for members in models.values() for row in members), key=_mean, default=None)
+    if best is None:
+        return
+    ahead = [_measured(row) for row in rows if row["rmse"] and _mean(row) < _mean(best) and row["contender"] is None]
+    yield f"Smallest mean RMSE of the models: {_measured(best)}{'; smaller: ' * bool(ahead)}{', '.join(ahead)}"
+
+
+def _mean(row: Row) -> float:
+    return float(row["rmse"]["mean"])
+
+
+def _measured(row: Row) -> str:
+    return f"*{row['name']}* ({_mean(row):.3f})"
 
 
 def _distance(row: Row) -> float:
