@@ -99,7 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the result, with every run, as JSON (default: %(default)s)",
     )
     parser.add_argument(
-        "--page", type=path, metavar="FILE", help="also write a Markdown page, with its pictures and data beside it"
+        "--page",
+        type=path,
+        metavar="FILE",
+        help="also write a Markdown page; its pictures and its data as .json go beside it",
     )
     parser.add_argument(
         "--report", type=path, metavar="FILE", help="compute nothing: make the page of this result file again"

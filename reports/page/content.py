@@ -36,7 +36,7 @@ _QUESTIONS = (
     ("power", "strength", "How much is this pass worth?"),
     ("recursion", "recursion", "Did more steps help?"),
     ("language", "language", "What did the language models do?"),
-    ("readings", "published", "What did the published studies find?"),
+    ("readings", "published", "What do the stored comparisons say?"),
     ("claims", "paper", "Is the paper right?"),
     ("benchmarks", "speed", "How fast is it?"),
 )
@@ -49,6 +49,9 @@ Violation = Mapping[str, Any]  # a violated property as in its file, with its sm
 
 def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
     """The page of some results: all that the template needs, which shortens long texts and escapes everything."""
+    # a study's comparisons, beside the study itself, say nothing more
+    studies = {_run(source) for source in sources if source.content["kind"] != "readings"}
+    sources = [source for source in sources if source.content["kind"] != "readings" or _run(source) not in studies]
     checks = [source for source in sources if source.content["kind"] == "check"]
     for source in checks:
         with complete(source):
@@ -73,6 +76,12 @@ def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
         "listings": list(listings(checks)),
         "sources": sources,
     }
+
+
+def _run(source: ResultFile) -> tuple[Any, ...]:
+    """The run that made a result."""
+    maker = source.content.get("made_by", {})
+    return maker.get("command"), maker.get("created")
 
 
 def _title(checks: Sequence[ResultFile]) -> str:

@@ -17,7 +17,7 @@ from reports.collect import ResultFile
 from reports.page import listing
 from reports.page.listing import Listing, listings
 from suites.kit.colours import contrast
-from suites.reports.examples import MAKERS, a_check, a_language, a_property, violated
+from suites.reports.examples import MAKERS, a_check, a_language, a_property, a_readings, a_recursion, violated
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -124,6 +124,12 @@ def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_el
     del check["diagnosis"]  # as in results from before there were diagnoses
     assert page(tmp_path / "older", check).count("<article") == 2
     assert rest.index("</article>") < rest.index('id="holds-title"'), "what holds comes after it"
+
+
+def test_the_comparisons_of_a_study_are_left_out_beside_the_study(tmp_path: Path) -> None:
+    compared, question = {**a_readings(), "made_by": a_recursion()["made_by"]}, "What do the stored comparisons say?"
+    assert question in page(tmp_path, compared)
+    assert question not in page(tmp_path, compared, {**a_recursion(), "made_by": compared["made_by"]})
 
 
 def test_it_asks_nobody_for_anything(whole: str) -> None:

@@ -15,6 +15,7 @@ from synthetic.studies.recursion.tables import (
     of_drawn,
     of_others,
     of_rates,
+    of_recipe,
     of_steps,
     of_trainings,
     on_the_page,
@@ -51,7 +52,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
     ]
     blocks: list[str | Picture | Table] = [
         "\n".join(found) or f"{headline(content)}.",
-        paragraph([of_rates(content), *of_trainings(content)]),
+        paragraph([of_recipe(content), of_rates(content), *of_trainings(content)]),
         *([shown_statements([Statement(**read) for read in content["statements"]])] if content["statements"] else []),
         *(Picture(name, title, Curves(panels)) for name, (title, panels) in charts.items() if panels),
         *on_the_page(content),

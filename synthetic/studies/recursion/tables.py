@@ -44,7 +44,7 @@ _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
 _ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
 _MOST_TOLD = 4  # ratios of other families in a sentence
-_RATIO = "ratio of the RMSE to that of the family's smallest T, of one layer for T layers, or of CEM's where a model has no T"
+_RATIO = "ratio of the RMSE to that of the family's smallest T, of one layer, or of CEM's where a model has no T"
 
 
 def headline(content: Content) -> str:
@@ -85,6 +85,19 @@ def of_rates(content: Content) -> str:
     made = content["made_by"]["configuration"]
     some = f", on {made['tuning']} of the {_functions(content, content['rows'])}" if made.get("tuning") else ""
     return f"Each of the {len(trained)} learning rates was found between two worse ones{some}."
+
+
+def of_recipe(content: Content) -> str:
+    """One sentence on the size of plain CEM, and on how every model is trained."""
+    made = content["made_by"]["configuration"]
+    small = next((row for row in content["rows"] if row["contender"] and is_plain(row)), None)
+    if small is None or "batch" not in made.get("recipe", {}):
+        return ""
+    spec, recipe = small["contender"]["spec"], made["recipe"]
+    size = f"D = {spec['width']}, M = {spec['hidden']} and {small['cost']['parameters']:,} parameters"
+    batches = f"batches of {recipe['batch']} {'functions' if made.get('sequence') else 'points'}"
+    steps = f"{recipe['steps']} steps of AdamW on {batches}, with a weight decay of {recipe['weight_decay']:g}"
+    return f"*{small['name']}* has {size}; every model is trained for {steps} and a cosine schedule."
 
 
 def of_others(rows: Sequence[Row]) -> Iterator[str]:
