@@ -432,7 +432,7 @@ def log_cosh(tanh: Callable[[Tensor], Tensor]) -> EnergyLayer:
 
 MUTANTS = (
     ("energy-transformer-norm-left-out", "the norm", ""),
-    ("layer-last-channel-short", "channel 3", ""),
+    ("layer-last-channel-short", "entry 3 of the last axis", "only entry 3 of the last axis (4) is wrong"),
     ("ham-two-layers-decay-of-one-layer-missing", "hidden", ""),
     ("layer-summed-over-tokens", FACTOR, "times what it must be: the number of tokens"),
 )

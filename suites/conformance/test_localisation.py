@@ -366,6 +366,10 @@ _RARE = ("softplus", "a block of keys", "a value", "one row")
 _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "bias": (_layer(lambda x, m: m - x + bias), _ENERGY, "an additive bias", "(0.5, -0.25, 0)"),
     "sign": (_layer(lambda x, m: x - m), _ENERGY, "a constant factor", "climbed"),
+    "a head": (
+        energy_layer(update=lambda x, m: (m - x) * torch.tensor([1, 1, 1.5, 1.25], dtype=x.dtype), dim=4,
+                     energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2), _ENERGY, "entries 2 and 3 of the last axis",
+        "of the last axis (4) are wrong, even with values exchanged: the second of 2 equal parts, as heads are"),
     "uphill": (energy_layer(update=lambda x, m: x - m, energy=lambda x, m: ((x - m) ** 4).sum(-1) / 4, dim=3),
                _ENERGY, "direction of the update", "uphill"),
     "mask of zeros": (_zeros, _MASK, "mask", "a mask multiplies the logits"),

@@ -449,9 +449,28 @@ def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
                 bad |= {d for d in range(D) if _far(got[name][..., d], expected[name][..., d], off)}
         if len(bad) == D:
             return None
-    listed = ", ".join(map(str, sorted(bad)))
-    because = f"the other channels of {D} are right in every example, even with their values exchanged"
-    return WrongPart(f"channel {listed}", because)
+    many = "entry" if len(bad) == 1 else "entries"
+    listed, part = _listed(sorted(bad)), _equal_part(sorted(bad), D)
+    are = "is" if len(bad) == 1 else "are"
+    because = f"in every example, only {many} {listed} of the last axis ({D}) {are} wrong, even with values exchanged"
+    return WrongPart(f"{many} {listed} of the last axis", f"{because}{part}")
+
+
+def _listed(entries: Sequence[int]) -> str:
+    first, last = entries[0], entries[-1]
+    if len(entries) > 2 and last - first == len(entries) - 1:
+        return f"{first} to {last}"
+    return " and ".join(filter(None, (", ".join(map(str, entries[:-1])), str(last))))
+
+
+def _equal_part(entries: Sequence[int], D: int) -> str:
+    """Which of several equal parts of the axis these entries are, as a phrase; empty if they are none."""
+    size, first = len(entries), entries[0]
+    if size == 1 or D % size or first % size or entries[-1] - first != size - 1:
+        return ""
+    i = first // size
+    ordinal = ("first", "second", "third", "fourth")[i] if i < 4 else f"{i + 1}th"
+    return f": the {ordinal} of {D // size} equal parts, as heads are"
 
 
 def _far(got: Tensor, expected: Tensor, tolerance: Tensor) -> bool:
