@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
@@ -23,7 +24,7 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import BACKWARD, Record, Verdict, facts_of, size
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
-from cemverify.conformance.oracle.evidence import Compared, Key
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Key
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
@@ -203,6 +204,16 @@ def test_what_does_most_is_named_before_its_adapter_and_of_long_arrays_the_wrong
     assert cause["called_from"] == {"file": "adapting.py", "line": 6, "function": "<lambda>"}
     assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in printed
     assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", printed)
+
+
+def test_of_a_long_row_the_entries_around_the_largest_difference_are_shown() -> None:
+    got = torch.linspace(0.1234, 7.6543, 16, dtype=torch.float64).reshape(1, 2, 8)
+    expected = got.clone()
+    expected[0, 1, 6] += 1
+    sides = Comparison("equal", got, expected, torch.ones(1)).describe()
+    shown = dict(facts_of({"case": {}, "comparison": sides}, 40))
+    assert list(shown) == ["got[0, 1, 4:8]", "expected[0, 1, 4:8]"]
+    assert shown["expected[0, 1, 4:8]"] == "[6.14812, 6.65018, 8.15224, 7.6543]"
 
 
 @pytest.mark.parametrize("value", ["in a context that takes many words " * 9, [[1.0] * 90, [2.0]]])

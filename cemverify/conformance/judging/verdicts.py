@@ -22,6 +22,7 @@ from cemverify.conformance.oracle.evidence import Key
 from cemverify.conformance.questions.saving import Saved
 
 _LONGEST = 240  # characters of an array that is shown in full
+_CUT = "… (cut)"  # ends the text of an array that is too long
 # What a case's description holds besides its arrays; a state or a memory may have any other name.
 _NOT_ARRAYS = ("layer", "tokens", "dim", "config", "weights")
 _SIDES = ("got", "expected")
@@ -307,11 +308,29 @@ def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iter
         yield name, _array(value, longest)
     comparison = counterexample.get("comparison", {})
     sides = {side: comparison[side] for side in _SIDES if side in comparison}
-    row = list(comparison.get("worst_index", ()))[:-1]
+    *row, worst = comparison.get("worst_index") or (None,)
     # of long arrays, only the row where they differ most
     if row and any(len(repr(_rounded(array))) > longest for array in sides.values()):
         sides = {f"{side}{row}": reduce(getitem, row, array) for side, array in sides.items()}
+    if worst is not None and any(_array(array, longest).endswith(_CUT) for array in sides.values()):
+        # of a long row, what is around the entry where they differ most
+        span = _around(worst, list(sides.values()), longest)
+        where = ", ".join([*map(str, row), f"{span.start}:{span.stop}"])
+        sides = {f"{side.partition('[')[0]}[{where}]": array[span] for side, array in sides.items()}
     yield from ((side, _array(array, longest)) for side, array in sides.items())
+
+
+def _around(worst: int, rows: Sequence[list[float]], longest: int) -> slice:
+    """The widest window around an entry of rows of equal length in which each is short enough to be shown."""
+
+    def window(width: int) -> slice:
+        start = max(0, min(worst - width // 2, len(rows[0]) - width))
+        return slice(start, start + width)
+
+    def fits(window: slice) -> bool:
+        return all(len(repr(_rounded(row[window]))) <= longest for row in rows)
+
+    return next(filter(fits, map(window, range(min(longest, len(rows[0])), 1, -1))), window(1))
 
 
 def size(case: Mapping[str, Any]) -> str:
@@ -341,7 +360,7 @@ def _array(values: Any, longest: int) -> str:
     with suppress(ValueError):  # a context is a sentence, not an array
         if len(text) > longest and len(few := _entries(values)) <= longest:
             return few
-    return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (cut)"
+    return text if len(text) <= longest else f"{text[: 2 * longest // 3]}{_CUT}"
 
 
 def _entries(values: Any) -> str:
