@@ -173,7 +173,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.suggest and any(map(measured_against.fails, finished.records)):
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
-            if finished.edit is None:
+            if finished.edit is None and outcome.declare is None:
                 note(f"no suggested edit: none of the {outcome.tried} that were tried makes all properties hold")
         return _tell(options, finished, measured_against, maker), finished
 

@@ -121,11 +121,16 @@ def searched(
 ) -> RepairOutcome:
     """The edits that mend the violations of a run; the search shows progress on stderr.
 
+    No edit is tried where the code may be right and its declaration wrong.
+
     Args:
         effort: the run's. seconds: for which each process may try edits.
     """
-    from cemverify.repair.search import search
+    from cemverify.conformance.judging.verdicts import DECLARED_STEPS
+    from cemverify.repair.search import RepairOutcome, search
 
+    if declare := [record.because for record in records if record.part == DECLARED_STEPS]:
+        return RepairOutcome(declare=declare[0])
     name = options.implementation
     return search(name, properties, records, effort, seconds=seconds, workers=options.workers, listener=_tell)
 

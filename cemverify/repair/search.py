@@ -109,6 +109,7 @@ class RepairOutcome:
     # lines whose edits make the violation smaller, "mylayer.py:17", the best first
     near: Sequence[str] = ()
     refusal: str | None = None  # why nothing could be tried
+    declare: str | None = None  # if nothing was tried because the code may be right: what to declare
     cut_short: bool = False  # whether time ran out before all had been tried
     interrupted: bool = False  # whether the user ended it
     candidates: Sequence[Repair] = ()  # if it did not end: the best edits so far, not judged

@@ -30,6 +30,9 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
         return f"Nothing to mend: none of {number(run, 'property')} is violated."
     before = f"{violated} of {number(run, 'property')} {'is' if violated == 1 else 'are'} violated"
     before += f"; {len(finished.unasked)} were not asked." if finished.unasked else "."
+    if outcome.declare is not None:
+        told = outcome.declare[:1].upper() + outcome.declare[1:]
+        return f"{told}.\n\n{before} No edit was tried, as the code may be right."
     if outcome.refusal is not None:
         return f"{before} No edit was tried: {outcome.refusal}."
     effort = f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s"
@@ -135,7 +138,7 @@ def as_json(outcome: RepairOutcome, name: str) -> dict[str, Any]:
     """The payload of a result of kind "repair"."""
     return {
         "implementation": name,
-        "refusal": outcome.refusal,
+        "refusal": outcome.refusal or outcome.declare,
         "tried": outcome.tried,
         "questions": outcome.questions,
         "seconds": round(outcome.seconds, 3),

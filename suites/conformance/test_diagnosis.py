@@ -289,7 +289,8 @@ def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_
 
 
 def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
-    layer = energy_layer(update=lambda x, m: 1.01 * (m - x), energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
+    declared: Any = {"energy": lambda x, m: ((x - m) ** 2).sum(-1) / 2, "dim": 2, "step_size": 0.5}
+    layer = energy_layer(update=lambda x, m: 0.505 * (m - x), **declared)
     results = check_implementation(layer, properties=["gradient/layer/energy"], examples=6)
     diagnosis: Any = results.diagnosis
     assert (diagnosis.causes[0].may_be_mended, diagnosis.again, diagnosis.mend) == (True, "", "")

@@ -485,7 +485,7 @@ TWINS: dict[str, Twin] = {
                                                              lambda: equilibrium(1.1e-3)),
     "NumPy, differentiated by differences": Twin(
         ENERGY, lambda: quadratic(arrays="numpy"), lambda: quadratic(arrays="numpy", update=lambda x, m: 2 * (m - x)),
-        part=FACTOR),
+        part="the declared steps", because="declare step_size=2,"),
     "log cosh by absolute values, whose second derivative vanishes at zero, and no gradient": Twin(
         f"{STATES} contexts/layer/update",
         lambda: log_cosh(torch.tanh), lambda: log_cosh(lambda x: x.tanh().detach())),

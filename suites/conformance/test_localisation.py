@@ -411,9 +411,42 @@ def test_a_mistake_is_named(mistake: str) -> None:
     assert because in cause.because
 
 
+def _descending(taken: int, size: float, **declared: Any) -> EnergyLayer:
+    """Steps down a sum of (x - m)^4 / 4, where long ones lead to infinity."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        y = x
+        for _ in range(taken):
+            y = y - size * (y - m) ** 3
+        return y - x
+
+    return energy_layer(update=update, energy=lambda x, m: ((x - m) ** 4).sum(-1) / 4, dim=3, **declared)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "declare"),
+    [
+        (_descending(3, 0.05, steps=3), "the declared steps", "declare step_size=0.05,"),
+        (_descending(3, 0.05, step_size=0.05), "the declared steps", "declare steps=3,"),
+        (_descending(3, 0.05), "the declared steps", "1 and 1 are declared: declare steps=3 and step_size=0.05,"),
+        (_descending(1, 0.05), "the declared steps", "declare step_size=0.05,"),
+        (_descending(2, 0.05, step_size=0.05, steps=3), "number or size of the steps", "declare steps=2,"),
+        (_descending(1, 0.05, step_size=0.15), "a constant factor", "0.3333333333"),
+        (_descending(3, -0.05, steps=3, step_size=0.05), "direction of the update", "uphill"),
+    ],
+)
+def test_steps_that_are_not_declared_are_told_and_not_blamed_on_the_update(
+    layer: EnergyLayer, name: str, declare: str
+) -> None:
+    part = localise_layer(Caller(layer), scattered(form_of(layer), 7, {"J": 3}), numbers=(0.05, 4.0, 64.0))
+    assert part is not None
+    assert part.name == name
+    assert declare in part.because
+
+
 def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     layer = _layer(lambda x, m: 2 * (m.view(-1).view(m.shape) - x))
-    assert judged(layer, _ENERGY, examples=30).part == "a constant factor"
+    assert judged(layer, _ENERGY, examples=30).part == "the declared steps"
     record = judged(layer, "structure/layer/windows", examples=30)
     assert (record.verdict, record.cause, record.part) == (Verdict.VIOLATED, "raised", None)
     assert "use reshape" in str(record.reason)

@@ -157,6 +157,13 @@ def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
     assert "time ran out before the implementation was loaded" in output
 
 
+def test_a_step_size_that_is_left_out_is_told_and_correct_code_is_not_edited(here: Path, told: Told) -> None:
+    (here / "bare.py").write_text(edited(PULL, (", step_size=0.25", "")))
+    output = told(f"cemverify repair bare:mine {OF_LAYERS}", 1).out
+    assert output.startswith("With step_size=0.25 every case that was tried holds, and 1 is declared: declare")
+    assert "No edit was tried" in output
+
+
 def test_what_holds_needs_no_edit(here: Path, told: Told) -> None:
     (here / "right.py").write_text(PULL)
     output = told(f"cemverify repair right:mine {OF_LAYERS}").out

@@ -17,6 +17,7 @@ from cemverify.conformance.implementations.origin import Origin, Place, display
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import (
     BACKWARD,
+    DECLARED_STEPS,
     EDITED,
     HALVES,
     NO_ENERGY,
@@ -95,7 +96,9 @@ class Cause:
         """Whether an edit of its source may remove it, and none is known: not if a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
         is_lost = self.first.key is not None and self.first.key.kind in lost
-        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and not is_lost and not self.first.declaration
+        likely = (
+            self.name not in (TWO_ANSWERS, DECLARED_STEPS, *UNDEFINED) and not is_lost and not self.first.declaration
+        )
         return likely and self.edit is None and self.place is not None
 
 
@@ -244,7 +247,7 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
 
 def _or_the_energy(record: Record, origin: Origin) -> str:
     """A phrase: an energy layer's energy may be the wrong one, because it judges the update."""
-    energy = None if record.part in (*UNDEFINED, EDITED, BACKWARD) else origin.places.get("energy")
+    energy = None if record.part in (*UNDEFINED, DECLARED_STEPS, EDITED, BACKWARD) else origin.places.get("energy")
     return "" if energy is None or _function(record) != "update" else f"or the declared energy is wrong ({energy})"
 
 

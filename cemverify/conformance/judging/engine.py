@@ -340,13 +340,14 @@ def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
     """
     if isinstance(failure.fault, Raised | NotAnArray | WrongShape):
         return None
+    numbers = [] if search.aiming is None else [number.value for number in search.aiming.code.numbers]
     for violation in filter(None, (failure, search.tally.largest)):
         for case in (violation.tested, violation.question):
             part = None
             if isinstance(case, Case) and _few_weights(case):
                 part = localise(search.caller, case) or _backward_of_weights(violation.evidence)
             elif isinstance(case, Question):
-                part = localise_layer(search.caller, case)
+                part = localise_layer(search.caller, case, numbers)
             if part is not None:
                 return part
             if isinstance(case, Question) and (beside := _BESIDE_THE_UPDATE.get(search.property.id)) is not None:

@@ -206,6 +206,7 @@ TWO_ANSWERS, EDITED, BACKWARD = "one call has two answers", "an argument that a 
 HALVES = {"attention": "the block's attention", "mlp": "the block's MLP"}
 # parts where the declaration of an energy layer, and not its update, says nothing
 NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared energy"
+DECLARED_STEPS = "the declared steps"  # the update is right for other steps than the default that is declared
 
 
 def is_random(record: Record) -> bool:

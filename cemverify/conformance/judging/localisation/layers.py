@@ -33,7 +33,8 @@ from cemverify.conformance.judging.localisation.beginning import (
 )
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
 from cemverify.conformance.judging.localisation.loops import localise_loop
-from cemverify.conformance.judging.verdicts import EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
+from cemverify.conformance.judging.localisation.steps import other_steps
+from cemverify.conformance.judging.verdicts import DECLARED_STEPS, EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
 from cemverify.conformance.properties.layers.oracle import (
     jacobian,
     rounding,
@@ -58,8 +59,12 @@ _JUMP = 8.0  # times its tolerance: an error that jumps exceeds this right behin
 _NO_GRADIENT = "not the stated energy's gradient"
 
 
-def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
-    """What is wrong with the update, if the question and some dense ones of its form can tell; otherwise None."""
+def localise_layer(caller: Caller, question: Question, numbers: Sequence[float] = ()) -> WrongPart | None:
+    """What is wrong with the update, if the question and some dense ones of its form can tell; otherwise None.
+
+    Args:
+        numbers: those in the layer's code.
+    """
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
     if layer.others:
@@ -78,6 +83,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         _edited(box, wrong)
         or _returned(box, wrong)
         or _rounded_to_float32(box, wrong)
+        or other_steps(box, comparisons, numbers)
         or _ratio(box, comparisons)
         or _additive(wrong)
         or _tokens(box, wrong[0][0])
@@ -85,7 +91,8 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _channels(box, wrong)
         or _direction(box, wrong)
     )
-    if (part is None or part.name not in (TWO_ANSWERS, EDITED)) and (begins := where_it_begins(caller, cases, wrong)):
+    everywhere = part is not None and part.name in (TWO_ANSWERS, EDITED, DECLARED_STEPS)
+    if not everywhere and (begins := where_it_begins(caller, cases, wrong)):
         part = WrongPart(part.name, f"{part.because}; {begins}") if part else WrongPart(_NO_GRADIENT, begins)
     if part is not None and part.name == _NO_GRADIENT and (off := _share(wrong)) < _SLIGHTLY:
         part = replace(part, because=f"{part.because}; all but {off:.1g} of it is right, as with a rounded constant")
