@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.listeners.reach import as_text, shortfall
+from cemverify.conformance.listeners.reach import as_text, looked_around, shortfall
 from cemverify.conformance.source.reach.changes import changed_lines, reaching
 from cemverify.conformance.source.reach.recording import LineRecorder
 from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, ranges, summed, trail_of
@@ -91,7 +91,7 @@ def half_reached() -> Reach:
         "gradient/attention/plain": Trail({path: frozenset({2, 5})}, {path: frozenset({(2, 5)})}),
         "structure/attention/causality": Trail({path: frozenset({2})}),
     }
-    return summed(code(), trails, lost=["sizes/attention/widths"], looked_around=7)
+    return summed(code(), trails, lost=["sizes/attention/widths"], looked_around=range(7))
 
 
 def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line() -> None:
@@ -104,6 +104,7 @@ def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line(
         2: ("gradient/attention/plain", "structure/attention/causality"),
         5: ("gradient/attention/plain",),
     }
+    assert looked_around(reach) == "tested around 7 numbers in your code: 0, 1, 2, 3, 4, 5 and 1 more"
     assert reach.problems == ("what 1 property reached is not known, as the process ended",)
     # only statements that were reached interrupt a range
     assert [ranges([3, 4, 8], of) for of in ([2, 3, 4, 8, 9], [3, 4, 6, 8])] == [[(3, 8)], [(3, 4), (8, 8)]]
@@ -177,7 +178,7 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(folder: P
     line = "90 % of the lines of mylayer.py were reached; never: 12, the branch at 11"
     assert line in printed
     assert "     12          keys = keys + 1" in printed
-    assert "tested around 1 number in your code" in printed
+    assert "tested around 1 number in your code: 43" in printed
     assert "--least-reach 95: only 90.9 % of its lines were reached, so the run is inconclusive" in printed
     assert line in (folder / "r.md").read_text()
     assert line in (folder / "r.xml").read_text()

@@ -12,6 +12,7 @@ from cemverify.results.envelope import Table
 
 _IN_FULL = 12  # lines never reached that a report quotes
 _NAMES = 3  # functions never called that it names
+_NUMBERS = 6  # numbers in its code that it names
 _WIDEST = 90  # characters of a quoted line
 _TRACED = "what a compiler traces runs once for each trace: a line counts as reached when it was traced"
 
@@ -30,10 +31,12 @@ def as_text(event: RunFinished) -> str:
 
 
 def looked_around(reach: Reach) -> str | None:
-    """How many of its numbers had questions asked around them, in words; None if none had."""
-    if not reach.looked_around:
+    """Around which of its numbers questions were asked, in words; None if there are none."""
+    if not (count := len(reach.looked_around)):
         return None
-    return f"tested around {reach.looked_around} number{'s' if reach.looked_around > 1 else ''} in your code"
+    named = ", ".join(f"{number:.6g}" for number in reach.looked_around[:_NUMBERS])
+    more = f" and {count - _NUMBERS} more" if count > _NUMBERS else ""
+    return f"tested around {count} number{'s' if count > 1 else ''} in your code: {named}{more}"
 
 
 def _of_file(file: FileReach) -> str:
@@ -76,7 +79,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
         "statements": statements,
         "reached": reached,
         "percent": None if reach.percent is None else round(reach.percent, 2),
-        "looked_around": reach.looked_around,
+        "looked_around": len(reach.looked_around),
         "traced": reach.traced,
         "problems": list(reach.problems),
         "properties": ids,

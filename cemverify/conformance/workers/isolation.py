@@ -207,7 +207,7 @@ class _CrewRun(Run):
         trails = {p.id: self.trails[p.id] for p in self.properties if p.id in self.trails}
         reach = None
         if self.effort.reads_code:
-            reach = summed(self.introduction.code, trails, self.untraced, len(self.around))
+            reach = summed(self.introduction.code, trails, self.untraced, self.around)
         options, memory = list(self.effort.options), self.effort.memory
         if memory not in (None, usual_memory(self.effort.device)):
             options += ["--memory", str(memory)]

@@ -84,7 +84,7 @@ class Reach:
     files: Sequence[FileReach]  # those with lines that only a call reaches
     problems: Sequence[str]  # what could not be read or recorded
     traced: bool = False  # whether functions run only while they are traced, and not in every call
-    looked_around: int = 0  # how many of its numbers had questions asked around them
+    looked_around: Sequence[float] = ()  # those of its numbers that questions were asked around
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -99,7 +99,9 @@ class Reach:
         return 100 * reached / statements if statements else None
 
 
-def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: int = 0) -> Reach:
+def summed(
+    code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: Iterable[float] = ()
+) -> Reach:
     """What was reached in total.
 
     Args:
@@ -111,7 +113,7 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     if ended := len(list(lost)):
         many = f"{ended} properties" if ended > 1 else "1 property"
         problems.append(f"what {many} reached is not known, as the process ended")
-    return Reach(files, tuple(dict.fromkeys(problems)), code.traced, looked_around)
+    return Reach(files, tuple(dict.fromkeys(problems)), code.traced, sorted(looked_around))
 
 
 def _called(code: OwnCode, ran: Mapping[str, frozenset[int]]) -> dict[str, tuple[frozenset[int], tuple[str, ...]]]:
