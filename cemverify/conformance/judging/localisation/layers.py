@@ -122,7 +122,8 @@ def undefined(caller: Caller, question: Question) -> WrongPart | None:
     try:
         box.energies(box.mapped(q.x, q.memory), q.memory)
     except NotFinite:
-        return WrongPart(NO_ENERGY, f"the declared energy is infinite or NaN there: {domain}")
+        finite = "make it finite there (a small number under a root or a norm), if the update is"
+        return WrongPart(NO_ENERGY, f"the declared energy is infinite or NaN there: {finite}; or {domain}")
     except Fault:
         pass
     return None
