@@ -432,6 +432,7 @@ def _descending(taken: int, size: float, **declared: Any) -> EnergyLayer:
         (_descending(1, 0.05), "the declared steps", "declare step_size=0.05,"),
         (_descending(2, 0.05, step_size=0.05, steps=3), "number or size of the steps", "declare steps=2,"),
         (_descending(1, 0.05, step_size=0.15), "a constant factor", "0.3333333333"),
+        (_descending(1, 0.1, steps=3, step_size=0.05), "not the stated energy's gradient", "it descends"),
         (_descending(3, -0.05, steps=3, step_size=0.05), "direction of the update", "uphill"),
     ],
 )

@@ -50,8 +50,9 @@ def _part(declared: tuple[int, float], right: tuple[int, float]) -> WrongPart | 
     each = zip(("steps", "step_size"), declared, right, strict=True)
     changed = [(f"{name}={new:.10g}", f"{old:.10g}") for name, old, new in each if old != new]
     left_out = all(old == "1" for _, old in changed)  # the default of both
-    if not changed or (declared[0] == right[0] == 1 and not left_out):
-        return None  # a single step with a factor
+    # a single step with a factor, or other numbers than two that were given: then the update is likely to be wrong
+    if not changed or (not left_out and (declared[0] == right[0] == 1 or len(changed) > 1)):
+        return None
     new, old = (" and ".join(one[i] for one in changed) for i in (0, 1))
     told = f"with {new} every case that was tried holds, and {old} {'is' if len(changed) == 1 else 'are'} declared"
     name = DECLARED_STEPS if left_out else "number or size of the steps"
