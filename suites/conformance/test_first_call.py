@@ -17,6 +17,7 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.first_call import first_calls
+from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.workers.judge import FirstCalls, _called
 from suites.kit.commands import refused
 
@@ -97,5 +98,5 @@ class _Broken:
 
 
 def test_a_first_call_that_fails_outside_the_implementation_is_told() -> None:
-    called = _called(reference, FirstCalls(("attention",)), Effort(), _Broken())  # type: ignore[arg-type]
+    called = _called(reference, FirstCalls(("attention",)), Effort(), _Broken(), OwnCode())  # type: ignore[arg-type]
     assert called.reason == "the suite itself failed: RuntimeError: CUDA cannot be initialised"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cemverify.conformance.implementations.edited import edited
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.listeners.reach import as_text, looked_around, shortfall
 from cemverify.conformance.source.reach.changes import changed_lines, reaching
@@ -17,6 +18,7 @@ from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, 
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.lines import Lines
 from suites.kit.commands import Told
+from suites.kit.examples import PULL
 
 TEXT = """\
 def attention(x):
@@ -194,6 +196,23 @@ def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_el
     (folder / "mylayer.py").write_text(LAYER.replace("WRONG = 1", "WRONG = 1.001"))
     assert "were reached" not in told(f"{CHECK} --black-box").out
     assert "heads=44" in told(CHECK, 1).out  # the smallest case with the fault
+
+
+@pytest.mark.slow
+def test_a_function_on_both_sides_of_a_comparison_is_named_where_nothing_is_violated(here: Path, told: Told) -> None:
+    keys = "def keys(y):\n    return 2 * y  # a mistake\n\n\ndef energy"
+    shared = edited(
+        PULL, ("def energy", keys), ("apart = x - y", "apart = x - keys(y)"), ("(y - x)", "(keys(y) - x)")
+    )
+    (here / "shared.py").write_text(shared)
+    check = "cemverify check shared:mine --properties gradient/layer/energy --workers 1 --examples 9"
+    sentence = "`keys` (shared.py:4) runs in the energy as well as in the update: a mistake in it is in both, and"
+    assert sentence in told(f"{check} --json r.json --markdown r.md").flat
+    assert sentence in (here / "r.md").read_text()
+    (function,) = json.loads((here / "r.json").read_text())["reach"]["shared_code"]
+    assert function == {"function": "keys", "file": "shared.py", "line": 4, "runs_in": ["energy"]}
+    (here / "shared.py").write_text(PULL)
+    assert "as well as in the update" not in told(check).flat
 
 
 # --- lines changed since, and what reaches them -----

@@ -15,16 +15,20 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.boxes import Box, flat, form_of
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, traced_anew
 from cemverify.conformance.asking.experiments import Lost
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.contract.arrays import dtype_is_kept
+from cemverify.conformance.properties.layers.calls import widths
 from cemverify.conformance.properties.layers.contract import answers_have_the_arguments_dtype
 from cemverify.conformance.questions.black_boxes import Question, scattered
 from cemverify.conformance.questions.cases import Case, Config, dense_case
+from cemverify.conformance.source.reach.summary import SharedFunction, Trail
+from cemverify.conformance.source.reading.code import OwnCode
+from cemverify.conformance.source.reading.functions import places_of
 
 Answer = list[float]
 
@@ -85,6 +89,39 @@ def shown_twice(caller: Caller) -> Answer | None:
     except (Fault, Discard):
         return None
     return first if alike(first, second) else None
+
+
+def shared_functions(caller: Caller, code: OwnCode, ran: Callable[[], Trail]) -> tuple[SharedFunction, ...]:
+    """The functions that run in an energy layer's update and in another function that it declares, each called once.
+
+    Args:
+        ran: gives what ran since it was last called.
+
+    Raises:
+        Lost: the process hangs or is gone.
+    """
+    layer = caller.subject
+    if not isinstance(layer, EnergyLayer) or not code.files:
+        return ()
+    box, runs = Box.of(caller), {}
+    try:
+        question = _question(box)
+        calls: dict[str, Callable[[], object]] = {
+            name: partial(widths, box, name, q) for name, q in box.functions(question).items()
+        }
+        if layer.reference is not None:
+            calls["loop" if layer.pieces else "reference"] = partial(box.of_reference, question, None)
+        for name, call in calls.items():
+            if layer.arrays == "jax":
+                traced_anew(caller)
+            ran()
+            call()
+            runs[name] = places_of(code, ran().lines)
+    except (Fault, Discard):  # the first calls say why
+        return ()
+    of_update = sorted(runs.pop("update"), key=lambda place: (place.file, place.line))
+    shared = ((place, tuple(name for name, places in runs.items() if place in places)) for place in of_update)
+    return tuple(SharedFunction(place, names) for place, names in shared if names)
 
 
 def alike(first: Answer, second: Answer) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import violations
 from cemverify.conformance.source.reach.summary import FileReach, Reach, ranges
 from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
@@ -27,6 +28,8 @@ def as_text(event: RunFinished) -> str:
         lines.append(_TRACED)
     if (around := looked_around(reach)) is not None:
         lines.append(around)
+    if not violations(event.records):
+        lines += _shared(reach)
     return "\n".join([*lines, *(f"code: {problem}" for problem in reach.problems)])
 
 
@@ -37,6 +40,23 @@ def looked_around(reach: Reach) -> str | None:
     named = ", ".join(f"{number:.6g}" for number in reach.looked_around[:_NUMBERS])
     more = f" and {count - _NUMBERS} more" if count > _NUMBERS else ""
     return f"tested around {count} number{'s' if count > 1 else ''} in your code: {named}{more}"
+
+
+def _shared(reach: Reach) -> Iterator[str]:
+    """Sentences about what no comparison can judge: the functions that run on both of its sides."""
+    for names in dict.fromkeys(function.runs_in for function in reach.shared):
+        places = [function.place for function in reach.shared if function.runs_in == names]
+        told = [f"`{place.name}` ({place})" for place in places[:_NAMES]]
+        told += [f"{len(places) - _NAMES} more (in --json)"] if len(places) > _NAMES else []
+        run, them = ("run", "them") if len(places) > 1 else ("runs", "it")
+        yield (
+            f"{_and(told)} {run} in the {_and(names)} as well as in the update: a mistake in {them} is in "
+            "both, and comparing the two cannot show it"
+        )
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _of_file(file: FileReach) -> str:
@@ -81,6 +101,10 @@ def as_json(reach: Reach) -> dict[str, Any]:
         "percent": None if reach.percent is None else round(reach.percent, 2),
         "looked_around": len(reach.looked_around),
         "traced": reach.traced,
+        "shared_code": [
+            {"function": of.place.name, "file": of.place.file, "line": of.place.line, "runs_in": list(of.runs_in)}
+            for of in reach.shared
+        ],
         "problems": list(reach.problems),
         "properties": ids,
         "files": [

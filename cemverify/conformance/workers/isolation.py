@@ -35,7 +35,7 @@ from cemverify.conformance.judging.offered import applicable, not_offered
 from cemverify.conformance.judging.run import Run
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import Property
-from cemverify.conformance.source.reach.summary import Trail, summed
+from cemverify.conformance.source.reach.summary import SharedFunction, Trail, summed
 from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judge import (
     Again,
@@ -93,6 +93,7 @@ class _CrewRun(Run):
     Attributes:
         crew: the current workers. lost: counts those that the implementation has cost.
         answer: the first worker's answer to the first call, if there was one.
+        shared: the functions that run in an energy layer's update and in what it declares.
         trails: which lines ran, by property. untraced: ids of properties for which that is not known.
         around: the numbers in its code around which cases were tested.
         absences: features that are declared absent, by what happened when they were used.
@@ -102,6 +103,7 @@ class _CrewRun(Run):
         super().__init__(name, effort, ending)
         self.lost = LostWorkers()
         self.answer: Answer | None = None
+        self.shared: tuple[SharedFunction, ...] = ()
         self.trails: dict[str, Trail] = {}
         self.untraced: list[str] = []
         self.around: set[float] = set()
@@ -120,7 +122,7 @@ class _CrewRun(Run):
     def call_first(self) -> None:
         """Makes the first worker call each function once that a property in the queue needs."""
         self.crew[0].call(sorted({function for p in self.queue for function in p.needs & FUNCTIONS.keys()}))
-        self.answer = self.crew[0].first_answer
+        self.answer, self.shared = self.crew[0].first_answer, self.crew[0].shared
 
     def hire(self, workers: int) -> None:
         """Starts the other workers."""
@@ -208,6 +210,7 @@ class _CrewRun(Run):
         reach = None
         if self.effort.reads_code:
             reach = summed(self.introduction.code, trails, self.untraced, self.around)
+            reach = replace(reach, shared=self.shared)
         options, memory = list(self.effort.options), self.effort.memory
         if memory not in (None, usual_memory(self.effort.device)):
             options += ["--memory", str(memory)]

@@ -41,12 +41,12 @@ from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.conclusion import by_fault, unanswered
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
-from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
+from cemverify.conformance.judging.first_call import Answer, first_calls, shared_functions, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
-from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
+from cemverify.conformance.source.reach.summary import SharedFunction, Trail, joined, trail_of
 from cemverify.conformance.source.reading.code import OwnCode, from_plain
 from cemverify.conformance.workers.answering import REACHED, STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
@@ -117,6 +117,7 @@ class Called:
     reason: str | None  # why it failed, or None
     answer: Answer | None = None  # an energy layer's answer, to compare between processes
     outcome: str | None = None  # of using the feature, see `absences`
+    shared: tuple[SharedFunction, ...] = ()  # of its update and what it declares
 
 
 @dataclass(frozen=True)
@@ -315,7 +316,7 @@ def _serve(heart: _Heart, layer_process: ChildProcess, name: str, effort: Effort
         except (EOFError, OSError):
             return
         if isinstance(wanted, FirstCalls):
-            heart.say(_called(subject, wanted, effort, layer_process))
+            heart.say(_called(subject, wanted, effort, layer_process, code))
             if layer_process.lost is not None:
                 return
             continue
@@ -360,14 +361,18 @@ def _introduced(layer_process: ChildProcess, name: str, loading: float) -> tuple
         return NotLoaded(f"loading {name!r}: its process answered for it ({type(error).__name__})")
 
 
-def _called(subject: Subject, wanted: FirstCalls, effort: Effort, layer_process: ChildProcess) -> Called:
+def _called(
+    subject: Subject, wanted: FirstCalls, effort: Effort, layer_process: ChildProcess, code: OwnCode
+) -> Called:
     try:
         caller = Caller(subject, effort.dtype, effort.device, layer_process)
         if wanted.absent is not None:
             layer_process.timeout = min(layer_process.timeout, _ABSENT)
             return Called(None, outcome=outcome(subject, wanted.absent, effort, layer_process))
+        # before anything is compiled: what is compiled does not run again
+        shared = shared_functions(caller, code, lambda: layer_process.reached(finished=True))
         reason = first_calls(caller, wanted.functions)
-        called = Called(reason, None if reason is not None else shown_twice(caller))
+        called = Called(reason, None if reason is not None else shown_twice(caller), shared=shared)
         layer_process.reached(finished=True)  # what comes next belongs to a property
         return called
     except Lost as lost:

@@ -18,7 +18,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.first_call import Answer, alike
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
-from cemverify.conformance.source.reach.summary import Trail
+from cemverify.conformance.source.reach.summary import SharedFunction, Trail
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.compiling import compiling
 from cemverify.conformance.workers.judge import (
@@ -59,6 +59,7 @@ class Worker:
         self.origin: Origin | None = None
         self.used = self.called = self.compiles = False
         self.first_answer: Answer | None = None
+        self.shared: tuple[SharedFunction, ...] = ()
         self.alive = True
         with one_thread():
             environment = dict(os.environ) if programs is None else compiling(os.environ, programs)
@@ -95,7 +96,7 @@ class Worker:
         limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
         message = self._awaited(limit, Called)
         if message is not None and message.reason is None:
-            self.called, self.first_answer = True, message.answer
+            self.called, self.first_answer, self.shared = True, message.answer, message.shared
             return
         reason = f": {_SILENCE if self.alive else _END}" if message is None else f". {message.reason}"
         self.dismiss()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cemverify.conformance.implementations.faults import printable
+from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.functions import Function, called_at_import, functions_in
 from cemverify.conformance.source.reading.own import source_lines
@@ -78,6 +79,14 @@ class FileReach:
 
 
 @dataclass(frozen=True)
+class SharedFunction:
+    """A function that runs in an energy layer's update and in other functions that it declares."""
+
+    place: Place
+    runs_in: tuple[str, ...]  # those others: "energy", "state map", "reference" ...
+
+
+@dataclass(frozen=True)
 class Reach:
     """What a run reached."""
 
@@ -85,6 +94,7 @@ class Reach:
     problems: Sequence[str]  # what could not be read or recorded
     traced: bool = False  # whether functions run only while they are traced, and not in every call
     looked_around: Sequence[float] = ()  # those of its numbers that questions were asked around
+    shared: Sequence[SharedFunction] = ()  # what comparing the update with the declaration cannot judge
 
     @property
     def counts(self) -> tuple[int, int]:
