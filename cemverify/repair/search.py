@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from typing import Any
 
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
@@ -228,12 +227,14 @@ def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
 
 
 def _alike(repairs: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
-    """Groups of edits that answer the same, the likeliest of a group first; likely groups first."""
-    ordered = sorted(repairs, key=_unlikely)
-    groups: dict[Any, list[Sequence[Tried]]] = {}
-    for edits in ordered:
-        groups.setdefault(edits[-1].answers, []).append(edits)
-    return list(groups.values())
+    """Groups of edits that answer the same, the one that leaves the shortest code first; likely groups first."""
+    groups: list[list[Sequence[Tried]]] = []
+    for edits in sorted(repairs, key=_unlikely):
+        same = (group for group in groups if group[0][-1].agrees(edits[-1]))
+        if (group := next(same, None)) is None:
+            groups.append(group := [])
+        group.append(edits)
+    return [sorted(group, key=lambda edits: (_growth(edits), _unlikely(edits))) for group in groups]
 
 
 def _unlikely(edits: Sequence[Tried]) -> tuple[int, ...]:
@@ -241,6 +242,11 @@ def _unlikely(edits: Sequence[Tried]) -> tuple[int, ...]:
     last = edits[-1].edit
     size = max(len(last.before), len(last.after)) + abs(len(last.before) - len(last.after))
     return (sum(KINDS.index(each.edit.kind) for each in edits), size, last.line)
+
+
+def _growth(edits: Sequence[Tried]) -> int:
+    """How many characters the edits add."""
+    return sum(len(each.edit.after) - len(each.edit.before) for each in edits)
 
 
 def _texts(edits: Sequence[Tried], originals: Mapping[str, str]) -> dict[str, str]:

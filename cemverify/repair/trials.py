@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
@@ -42,7 +44,7 @@ _SCATTERED = 3  # questions of a property drawn in addition to the saved one
 _SLOW = 0.5  # seconds that one question may take, once the implementation is warm
 LONGEST = 10.0  # seconds that an edit may take, however long the implementation takes without it
 _SLOWER = 10  # times as long as the implementation takes without it, but at least a second
-_SAME = 6  # significant digits to which the answers of two equal edits must agree
+_NUMBERS = 1024  # of an answer, by which edits that answer the same are recognised
 
 VOCABULARY = Vocabulary(
     keys=tuple(WEIGHTS),
@@ -84,6 +86,13 @@ class Ready:
     unseen: Sequence[str]  # a sentence each: which of its code cannot be read, and so not be edited
 
 
+class Answer(NamedTuple):
+    """An answer's first numbers, and how far roundoff may move each: (n,)."""
+
+    numbers: NDArray[np.float64]
+    budget: NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Tried:
     """The result of an edit."""
@@ -95,13 +104,24 @@ class Tried:
     residual: float  # the sum of log(1 + margin) over the questions that it leaves wrong
     broken: bool  # whether it makes a right answer wrong
     mended: int = 0  # how many wrong answers it makes right, as far as it was asked
-    # its answers, to a few digits; equal for two edits with the same effect
-    answers: tuple[Any, ...] = field(default=(), repr=False)
+    # if it mends, its answer to each question of the violated properties; the others may compare exactly
+    answers: tuple[Answer | None, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def mends(self) -> bool:
         """Whether it answers every question correctly."""
         return self.wrong == 0
+
+    def agrees(self, other: Tried) -> bool:
+        """Whether no answer differs from the other edit's by more than the error budgets of both."""
+        return all(
+            a is b
+            or (
+                (a is not None and b is not None and a.numbers.shape == b.numbers.shape)
+                and bool((np.abs(a.numbers - b.numbers) <= a.budget + b.budget).all())
+            )
+            for a, b in zip(self.answers, other.answers, strict=True)
+        )
 
 
 # a process's messages: why nothing can be tried, in a sentence; that it is about to begin; the number of the next
@@ -255,7 +275,7 @@ class _Bench:
             texts: its files', by path. modules: their modules' names.
         """
         wrong, residual, broken, telling, mended = 0, 0.0, False, 0, 0
-        answers: dict[int, Any] = {}
+        answers: dict[int, Answer | None] = {}
         hopeless = Tried(number, path, edit, len(self.questions), math.inf, broken=True)
         try:
             with _within(self.seconds) as late:
@@ -268,7 +288,8 @@ class _Bench:
                     if late:
                         return hopeless
                     if judgement is None or judgement.margin <= 1:
-                        answers[i] = None if judgement is None else judgement.answer
+                        if property_.id in self.task.violated:
+                            answers[i] = None if judgement is None else judgement.answer
                         telling += judgement is not None and judgement.telling
                         mended += not was_right
                         continue
@@ -287,11 +308,11 @@ class _Bench:
 
 @dataclass(frozen=True)
 class _Judgement:
-    """What a question showed: the worst residual divided by its budget, and the answer, to a few digits."""
+    """What a question showed: the worst residual divided by its budget, and the answer."""
 
     margin: float
     telling: bool = True
-    answer: Any = None
+    answer: Answer | None = None
 
 
 def _judged(subject: Subject, property_: Property, question: Any, task: RepairTask) -> _Judgement | None:
@@ -304,7 +325,11 @@ def _judged(subject: Subject, property_: Property, question: Any, task: RepairTa
     except Fault:
         return _Judgement(math.inf)
     worst = evidence.worst
-    answer = tuple(float(f"{value:.{_SAME}g}") for value in worst.got.flatten()[:8].tolist())
+    sides = [(c.got, c.budget.expand_as(c.got)) for c in evidence.comparisons]
+    numbers, budget = (
+        torch.cat([a.flatten() for a in side])[:_NUMBERS].double().numpy() for side in zip(*sides, strict=True)
+    )
+    answer = Answer(numbers, budget)
     return _Judgement(math.inf if math.isnan(worst.margin) else worst.margin, evidence.telling, answer)
 
 

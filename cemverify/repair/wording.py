@@ -43,6 +43,9 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     repairs = whole or list(outcome.repairs[:1])
     lines = [f"{before} {_headline(whole, run)} ({effort})."]
     lines += [f"\n{_headed(repair, finished)}\n\n{repair.diff}" for repair in repairs[:_MOST_EDITS]]
+    if (more := len(whole) - _MOST_EDITS) > 0:
+        do, them = ("does", "it") if more == 1 else ("do", "them")
+        lines.append(f"\n{number(more, 'more edit')} {do} so too: --json FILE lists {them}.")
     if len(whole) > 1:
         lines.append("\nThese edits give different answers. Only you know which of them you meant.")
     if not whole:

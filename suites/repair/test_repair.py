@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cemverify.commands.repair import searched
@@ -15,7 +16,8 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import Repair, RepairOutcome, RepairProgress, enough
+from cemverify.repair.search import Repair, RepairOutcome, RepairProgress, _alike, enough
+from cemverify.repair.trials import Answer, Tried
 from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
@@ -55,6 +57,23 @@ def test_an_edit_is_told_by_what_holds_without_it_and_advised_if_it_mends_half(
     finished = RunFinished("mine:mine", old, 1.0, unasked=["2"] * before.count("?"))
     outcome = RepairOutcome([Repair([("mine.py", CHANGE)], {}, {}, new)], 9)
     assert words in " ".join(in_words(outcome, finished, "mine:mine").split())
+
+
+def test_edits_that_differ_by_roundoff_are_one_and_the_shortest_is_shown() -> None:
+    def tried(after: str, off: float, budget: float = 1e-6) -> list[Tried]:
+        answer = Answer(np.array([1.0, 2.0 + off]), np.full(2, budget))
+        return [Tried(0, "mine.py", Edit("operator", 3, "b * y", after, ()), 0, 0.0, False, answers=(answer,))]
+
+    groups = _alike([tried("b + y", 0.0), tried("y", 1.5e-6), tried("c", 1e-3)])
+    assert [[edits[0].edit.after for edits in group] for group in groups] == [["y", "b + y"], ["c"]]
+
+
+def test_of_more_edits_than_are_shown_the_report_says_where_the_others_are() -> None:
+    finished = RunFinished("mine:mine", [Record("0", "", "", Verdict.VIOLATED)], 1.0)
+    repair = Repair([("mine.py", CHANGE)], {}, {}, [Record("0", "", "", Verdict.HOLDS)])
+    assert "\n1 more edit does so too: --json FILE lists it." in in_words(
+        RepairOutcome([repair] * 4), finished, "mine"
+    )
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
