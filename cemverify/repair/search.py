@@ -170,13 +170,15 @@ def search(
     except KeyboardInterrupt:
         outcome = RepairOutcome(tried=run.count, interrupted=True)
     candidates: list[Repair] = []
+    near = outcome.near
     if not outcome.repairs and (outcome.cut_short or outcome.interrupted):
-        # the single edits that mended most questions, the best first
-        best = [each for each in run.first if each.mends] or [each for each in run.first if each.mended]
-        best.sort(key=lambda each: (-each.mended, each.residual, _unlikely([each])))
-        originals = {} if run.ready is None else run.ready.files
-        candidates = [Repair([(e.file, e.edit)], _texts([e], originals), originals, ()) for e in best[:_OFFERED]]
-    return replace(outcome, seconds=time.monotonic() - started, candidates=candidates)
+        # the single edits that mended most questions, the best first; one that leaves some wrong is only a hint
+        best = [each for each in run.first if each.mended]
+        best.sort(key=lambda each: (not each.mends, -each.mended, each.residual, _unlikely([each])))
+        whole, originals = [each for each in best if each.mends], {} if run.ready is None else run.ready.files
+        candidates = [Repair([(e.file, e.edit)], _texts([e], originals), originals, ()) for e in whole[:_OFFERED]]
+        near = near or _lines(best)
+    return replace(outcome, seconds=time.monotonic() - started, candidates=candidates, near=near)
 
 
 def _searched(
@@ -192,7 +194,7 @@ def _searched(
     near: list[str] = []
     if not groups:
         scored = _better(run.all_of(replace(task, score=True), "scoring"), run.ready.wrong)
-        near = list(dict.fromkeys(f"{os.path.relpath(each.file)}:{each.edit.line}" for each in scored[:20]))
+        near = _lines(scored)
         for first in scored[:_STARTED]:
             behind = replace(task, texts=_texts([first], originals))
             groups += [[first, second] for second in run.all_of(behind, "second") if second.mends]
@@ -214,6 +216,11 @@ def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
     held = [record.id for record in records if record.verdict == Verdict.HOLDS and not _is_costly(record.id)]
     stated_in = {record.id: record.stated_in for record in records if record.stated_in is not None}
     return RepairTask(name, {}, violated, held[:_HELD], stated_in, effort)
+
+
+def _lines(tried: Sequence[Tried]) -> list[str]:
+    """Where the first of these edits are, "mylayer.py:17"."""
+    return list(dict.fromkeys(f"{os.path.relpath(each.file)}:{each.edit.line}" for each in tried[:20]))
 
 
 def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:

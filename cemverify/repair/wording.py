@@ -41,8 +41,10 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     effort += " until it was interrupted" if outcome.interrupted else ""
     whole = [repair for repair in outcome.repairs if repair.mends]
     repairs = whole or list(outcome.repairs[:1])
-    lines = [f"{before} {_headline(whole, run)} ({effort})."]
-    lines += [f"\n{_headed(repair, finished)}\n\n{repair.diff}" for repair in repairs[:_MOST_EDITS]]
+    lines = [f"{before} {_headline(outcome, whole, run)} ({effort})."]
+    for repair in repairs[:_MOST_EDITS]:
+        shown = f"\n\n{repair.diff}" if repair.mends or _helps(repair, finished) else ""
+        lines.append(f"\n{_headed(repair, finished)}{shown}")
     if (more := len(whole) - _MOST_EDITS) > 0:
         do, them = ("does", "it") if more == 1 else ("do", "them")
         lines.append(f"\n{number(more, 'more edit')} {do} so too: --json FILE lists {them}.")
@@ -59,10 +61,11 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     return "\n".join(lines)
 
 
-def _headline(whole: Sequence[Repair], run: int) -> str:
+def _headline(outcome: RepairOutcome, whole: Sequence[Repair], run: int) -> str:
     them = "it hold" if run == 1 else "all of them hold"
     if not whole:
-        return f"No edit makes {them}"
+        judged = "No edit has been judged yet"
+        return judged if outcome.candidates else "No single edit and no pair that was tried mends this"
     pairs = len(whole[0].edits) > 1
     if len(whole) == 1:
         return f"{'Two edits together make' if pairs else 'One edit makes'} {them}"
@@ -74,6 +77,12 @@ def _effect(repair: Repair, finished: RunFinished) -> tuple[set[str], set[str], 
     by_id = {record.id: record.verdict for record in finished.records if record.verdict != Verdict.NOT_OFFERED}
     held, wrong = ({id_ for id_, v in by_id.items() if v == verdict} for verdict in (Verdict.HOLDS, Verdict.VIOLATED))
     return held, wrong, {record.id for record in repair.records if record.verdict == Verdict.HOLDS} & by_id.keys()
+
+
+def _helps(repair: Repair, finished: RunFinished) -> bool:
+    """Whether what an edit mends, less what it breaks, is at least half of what was violated."""
+    held, wrong, now = _effect(repair, finished)
+    return 2 * (len(wrong & now) - len(held - now)) >= len(wrong)
 
 
 def _headed(repair: Repair, finished: RunFinished) -> str:
@@ -129,11 +138,18 @@ def _places(outcome: RepairOutcome, finished: RunFinished) -> list[str]:
         mended, broken = len(wrong & now), len(held - now)
         mends = f"\nThis edit mends {mended} of {len(wrong)} that were violated"
         mends += f" and breaks {broken} that held" if broken else ""
-        if 2 * (mended - broken) < len(wrong):
+        if not _helps(repair, finished):
             return [f"{mends}: the cause is elsewhere."]
         return [f"{mends}. The rest may have a cause of its own: make this edit, and check again."]
     if not outcome.near:
-        return ["\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."]
+        unfinished = outcome.cut_short or outcome.interrupted
+        return (
+            []
+            if unfinished
+            else [
+                "\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."
+            ]
+        )
     return [f"\nEdits of these lines made the violations smaller: {', '.join(outcome.near[:_NEAR])}."]
 
 

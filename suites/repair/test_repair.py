@@ -32,6 +32,7 @@ from cemverify import layer_property
 def quarter(layer, question):
     return layer.update(question), (question.memory["memory"] - question.x["x"]) / 4, layer.roundoff(question)
 """
+VERDICTS = (Verdict.HOLDS, Verdict.VIOLATED)
 CHANGE = Edit("constant", 3, "1", "2", ())
 FEW = "--examples 15 --workers 1 --properties"
 OF_LAYERS = f"{FEW} gradient/layer/energy descent/layer/slope"
@@ -57,6 +58,19 @@ def test_an_edit_is_told_by_what_holds_without_it_and_advised_if_it_mends_half(
     finished = RunFinished("mine:mine", old, 1.0, unasked=["2"] * before.count("?"))
     outcome = RepairOutcome([Repair([("mine.py", CHANGE)], {}, {}, new)], 9)
     assert words in " ".join(in_words(outcome, finished, "mine:mine").split())
+
+
+def test_where_nothing_helps_the_report_has_places_and_no_edit() -> None:
+    """As where an edit breaks more than it mends, or where a search ends before a pair is found."""
+    old, new = ([Record(str(i), "", "", v) for i, v in enumerate(order)] for order in (VERDICTS, VERDICTS[::-1]))
+    finished = RunFinished("mine:mine", old, 1.0)
+    useless = Repair([("mine.py", CHANGE)], {"mine.py": "b"}, {"mine.py": "a"}, new)
+    near = RepairOutcome(tried=9, near=["mine.py:3"], cut_short=True)
+    for outcome, words in ((RepairOutcome([useless], 9), "mine.py:3: 1 of 2 hold"), (near, "these lines")):
+        told = in_words(outcome, finished, "mine:mine")
+        assert "No single edit and no pair that was tried mends this" in told
+        assert words in told
+        assert "+b" not in told
 
 
 def test_edits_that_differ_by_roundoff_are_one_and_the_shortest_is_shown() -> None:
@@ -204,7 +218,7 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(here: Path, tol
     (here / "partly.py").write_text(text)
     printed = told(f"cemverify repair partly:mine {OF_LAYERS} --write --search 1", 2)  # nothing can be written
     assert "Not edited: update was generated while the program ran" in printed.flat
-    assert "No edit makes all of them hold" in printed.flat
+    assert "No single edit and no pair that was tried mends this" in printed.flat
     assert "nothing was written: no edit makes all properties hold" in printed.err
 
 
