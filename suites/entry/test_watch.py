@@ -156,7 +156,7 @@ def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_
         layer.write_text(TIED)
         _until(log, 4)
         after = log.read_text().rpartition("checking again")[2]
-        assert "first the 2 that failed or reach what changed" in after
+        assert "first the 2 properties that failed or reach what changed" in after
         assert after.index("gradient/attention/plain") < after.index("structure/attention/causality")
         assert "2 run: 2 hold" in after
         watcher.send_signal(signal.SIGINT)
