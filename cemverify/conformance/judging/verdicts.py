@@ -343,6 +343,12 @@ def size(case: Mapping[str, Any]) -> str:
     return ", ".join(axes) or "of unknown size"
 
 
+def listed(words: Iterable[object]) -> str:
+    """One or more words as a list: "a", "a and b", "a, b and c"."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def number(count: int, noun: str) -> str:
     """A number and what it counts, in the singular or the plural."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"

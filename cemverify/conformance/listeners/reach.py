@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import violations
+from cemverify.conformance.judging.verdicts import listed, violations
 from cemverify.conformance.source.reach.summary import FileReach, Reach, ranges
 from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
@@ -50,13 +50,9 @@ def _shared(reach: Reach) -> Iterator[str]:
         told += [f"{len(places) - _NAMES} more (in --json)"] if len(places) > _NAMES else []
         run, them = ("run", "them") if len(places) > 1 else ("runs", "it")
         yield (
-            f"{_and(told)} {run} in the {_and(names)} as well as in the update: a mistake in {them} is in "
+            f"{listed(told)} {run} in the {listed(names)} as well as in the update: a mistake in {them} is in "
             "both, and comparing the two cannot show it"
         )
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _of_file(file: FileReach) -> str:

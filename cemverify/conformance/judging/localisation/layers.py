@@ -34,7 +34,14 @@ from cemverify.conformance.judging.localisation.beginning import (
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
 from cemverify.conformance.judging.localisation.loops import localise_loop
 from cemverify.conformance.judging.localisation.steps import other_steps
-from cemverify.conformance.judging.verdicts import DECLARED_STEPS, EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
+from cemverify.conformance.judging.verdicts import (
+    DECLARED_STEPS,
+    EDITED,
+    NO_ENERGY,
+    NO_STEP_SIZE,
+    TWO_ANSWERS,
+    listed,
+)
 from cemverify.conformance.properties.layers.oracle import (
     jacobian,
     rounding,
@@ -353,8 +360,8 @@ def _additive(wrong: list[Asked]) -> WrongPart | None:
     telling = off < bias.abs().max() / 4
     if int(telling.sum()) < 2 or bool(((every - bias).abs() > 2 * (off + off.min())[:, None]).any()):
         return None
-    listed = ", ".join(f"{float(b):.4g}" for b in bias[:4]) + (" ..." if len(bias) > 4 else "")
-    return WrongPart("an additive bias", f"the update is what it must be plus ({listed}) everywhere")
+    some = ", ".join(f"{float(b):.4g}" for b in bias[:4]) + (" ..." if len(bias) > 4 else "")
+    return WrongPart("an additive bias", f"the update is what it must be plus ({some}) everywhere")
 
 
 def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
@@ -458,17 +465,17 @@ def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
         if len(bad) == D:
             return None
     many = "entry" if len(bad) == 1 else "entries"
-    listed, part = _listed(sorted(bad)), _equal_part(sorted(bad), D)
+    named, part = _entries(sorted(bad)), _equal_part(sorted(bad), D)
     are = "is" if len(bad) == 1 else "are"
-    because = f"in every example, only {many} {listed} of the last axis ({D}) {are} wrong, even with values exchanged"
-    return WrongPart(f"{many} {listed} of the last axis", f"{because}{part}")
+    because = f"in every example, only {many} {named} of the last axis ({D}) {are} wrong, even with values exchanged"
+    return WrongPart(f"{many} {named} of the last axis", f"{because}{part}")
 
 
-def _listed(entries: Sequence[int]) -> str:
+def _entries(entries: Sequence[int]) -> str:
     first, last = entries[0], entries[-1]
     if len(entries) > 2 and last - first == len(entries) - 1:
         return f"{first} to {last}"
-    return " and ".join(filter(None, (", ".join(map(str, entries[:-1])), str(last))))
+    return listed(entries)
 
 
 def _equal_part(entries: Sequence[int], D: int) -> str:

@@ -10,7 +10,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.localisation.beginning import Asked, asked_of, is_wrong
 from cemverify.conformance.judging.localisation.bench import WrongPart
-from cemverify.conformance.judging.verdicts import DECLARED_STEPS
+from cemverify.conformance.judging.verdicts import DECLARED_STEPS, listed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _SEVERAL = 3  # questions that are wrong as declared and must be right otherwise
@@ -48,12 +48,13 @@ def other_steps(box: Box, comparisons: Sequence[Asked], numbers: Sequence[float]
 
 def _part(declared: tuple[int, float], right: tuple[int, float]) -> WrongPart | None:
     each = zip(("steps", "step_size"), declared, right, strict=True)
-    changed = [(f"{name}={new:.10g}", f"{old:.10g}") for name, old, new in each if old != new]
-    left_out = all(old == "1" for _, old in changed)  # the default of both
+    changed = [(name, old, new) for name, old, new in each if old != new]
+    left_out = all(old == 1 for _, old, _ in changed)  # the default of both
     # a single step with a factor, or other numbers than two that were given: then the update is likely to be wrong
     if not changed or (not left_out and (declared[0] == right[0] == 1 or len(changed) > 1)):
         return None
-    new, old = (" and ".join(one[i] for one in changed) for i in (0, 1))
+    new = listed(f"{name}={now:.10g}" for name, _, now in changed)
+    old = listed(f"{was:.10g}" for _, was, _ in changed)
     told = f"with {new} every case that was tried holds, and {old} {'is' if len(changed) == 1 else 'are'} declared"
     name = DECLARED_STEPS if left_out else "number or size of the steps"
     return WrongPart(name, f"{told}: declare {new}, or correct the update")
