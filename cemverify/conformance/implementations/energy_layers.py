@@ -581,7 +581,8 @@ def _sizes(
 
     if hasattr(step_size, "tolist"):
         step_size = step_size.tolist()
-    sizes = tuple(step_size) if isinstance(step_size, Sequence) else (step_size,) * steps
+    listed = isinstance(step_size, Sequence) and not isinstance(step_size, str | bytes)
+    sizes = tuple(step_size) if listed else (step_size,) * steps
     if len(sizes) != steps:
         raise ValueError(f"an energy layer with {steps} steps needs as many step sizes, not {len(sizes)}")
     for size in sizes:

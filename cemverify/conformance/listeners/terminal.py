@@ -135,7 +135,7 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     elif verbose or diagnosis is None:
         first = Counter(name for name, _, why in absent if verbose or why == "declared")
         listed = _listed([f"{name} ({count})" for name, count in first.most_common()], verbose=verbose)
-        text = f"not offered, by the first missing feature: {listed}"
+        text = f"not offered, for lack of these features: {listed}"
         if first:
             parts.append(fill(text, READABLE, subsequent_indent="  ") if width is None else text)
         told = [absences(event, verbose=verbose), reach.as_text(event), how_far(event), worth(event)]

@@ -182,7 +182,7 @@ def family(name: str, *, of_sequences: bool = False) -> Family:
     """The family with this name, or the one that a user's module makes."""
     if of_sequences:
         return one_of("model family of functions from context", name, OF_SEQUENCES, "; it takes none of your own")
-    if ":" not in name:
+    if ":" not in name.strip(":"):
         return one_of("model family", name, FAMILIES, ", or name your own as module:object")
     return Family("", lambda depths: [Contender(name, spec) for spec in specs(name, tuple(depths), INPUTS)])
 

@@ -320,8 +320,8 @@ def _best_depth(
     compared = correct([compare(errors(at[T]), errors(at[best])) for T in rest])
     rivals = dict(zip(rest, compared, strict=True))
     surely = all(c.conclusion == "worse" for c in compared)
-    ratios = f"{name}: {'best' if surely else 'smallest geometric mean at'} T = {best}; " + "; ".join(
-        f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {verdict(asdict(c))}" for T, c in rivals.items()
+    ratios = f"{name}: {'best' if surely else 'smallest geometric mean at'} T = {best}; relative to it, " + "; ".join(
+        f"T = {T}: {shown_ratio(c, 3)}, {verdict(asdict(c))}" for T, c in rivals.items()
     )
     ran = {row["depth"] for row in rows if is_plain(row)}
     missing = [T for T in others if T not in at]

@@ -95,8 +95,8 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
 
 @states(
     "descent/layer/along-steps",
-    claim="To first order, the stated energy falls at every step.",
-    formula="dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
+    claim="Applied again and again to its own output, the layer's update points downhill every time.",
+    formula="dE/dx . (x^(t+1) - x^(t)) < 0 at x^(0), ..., x^(3)",
     why="Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
     "at the first step only.",
     premise="the slope at some step differs from zero by more than roundoff",
