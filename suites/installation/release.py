@@ -32,6 +32,7 @@ def edits(root: Path, version: str, day: date) -> Iterator[tuple[str, str]]:
         "cemverify/_version.py": (r'^VERSION = ".*"$', f'VERSION = "{version}"'),
         "CITATION.cff": (r"^version: .*$(\ndate-released: .*$)?", f"version: {version}\ndate-released: {day}"),
         "CHANGELOG.md": (r"^## Unreleased\n(?=\n- )", f"## Unreleased\n\n## {version} ({day})\n"),
+        "docs/ci.md": (r"OWNER/cemverify@v\S+", f"OWNER/cemverify@v{version}"),
     }
     changes["cemverify/catalogue/versions.py"] = (r"^(RELEASED: .* = )\(.*\)$", rf"\1({listed})")
     if int(version.partition(".")[0]) >= 1:

@@ -18,7 +18,14 @@ from suites.installation.release import EARLY, SETTLED, edits
 from suites.kit.source import ROOT
 
 DAY = date(2026, 12, 15)
-FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", "cemverify/catalogue/versions.py")
+FILES = (
+    "cemverify/_version.py",
+    "CITATION.cff",
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "cemverify/catalogue/versions.py",
+    "docs/ci.md",
+)
 
 
 def test_all_name_the_version_of_the_package_and_only_one_from_1_on_is_called_stable() -> None:
