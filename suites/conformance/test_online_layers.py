@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -26,8 +26,10 @@ from suites.conformance.twins import Twin
 from suites.kit.judging import judged
 from suites.kit.source import ROOT
 
-EXAMPLE, PARALLEL = ((ROOT / "examples" / "online_layers" / name).read_text()
-                     for name in ("gated_delta_rule.py", "linear_attention.py"))  # fmt: skip
+EXAMPLE, PARALLEL, PACKED, TTT = (
+    (ROOT / "examples" / "online_layers" / f"{name}.py").read_text()
+    for name in ("gated_delta_rule", "linear_attention", "packed_rows", "ttt_linear")
+)
 SHAPES: Any = {"state": (2, 3), "tokens": {"k": ("J", 2), "v": ("J", 3), "g": ("J",)}, "output": ("J", 3)}
 
 
@@ -39,9 +41,9 @@ def loss(S: Tensor, m: Any) -> Any:
     return (read(S, m) - m.v).square().sum(-1) / 2
 
 
-def with_edits(*pairs: tuple[str, str]) -> Any:
+def with_edits(*pairs: tuple[str, str], text: str = EXAMPLE) -> Any:
     """An example with edits to its text."""
-    return module_of(edited(EXAMPLE, *pairs), "edited_delta_rule").mine
+    return module_of(edited(text, *pairs), "edited_example").mine
 
 
 def layer(update: Callable[..., Any] = lambda S, m: (m.v, S), **more: Any) -> Any:
@@ -199,10 +201,8 @@ def into_zeros(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
 
 def editing_full_batches() -> Any:
     """Edits an array only if its length is a multiple of the mini-batch."""
-    text = (ROOT / "examples" / "online_layers" / "ttt_linear.py").read_text()
-    text = edited(text, ("BATCH, D = 4", "BATCH, D = 16"))
-    text = edited(text, ("    outputs = []", "    outputs = []\n    m.q.mul_(1 if m.k.shape[1] % BATCH else 2)"))
-    return module_of(text, "in_place").mine
+    edit = ("    outputs = []", "    outputs = []\n    m.q.mul_(1 if m.k.shape[1] % BATCH else 2)")
+    return with_edits(("BATCH, D = 4", "BATCH, D = 16"), edit, text=TTT)
 
 
 def others(name: str, *absent: str) -> Any:
@@ -228,11 +228,6 @@ PARTS = {
     "step size": (SIZE, "m.k"),
     "size of the step": (SIZE, f"2 * {SIZE}"),
 }
-NO_ANSWERS: Sequence[tuple[str, Callable[..., Any], str]] = (
-    ("outputs alone", lambda S, m: m.v, "expected a pair: outputs, last state"),
-    ("two outputs", lambda S, m: ((m.v, m.v), S), "it returned 2 arrays, expected 1: output"),
-    ("a state of another name", lambda S, m: (m.v, {"S": S}), "it returned arrays named ['S'], expected ['state']"),
-)
 TWINS: dict[str, Twin] = {
     "a solver that stops early may be off by its tolerance": Twin(
         LOOP, lambda: with_edits(SOLVED, ("state=(K, V),", "state=(K, V), tolerance=1e-3,")),
@@ -244,15 +239,13 @@ TWINS: dict[str, Twin] = {
         PIECES, lambda: with_edits(IN_FLOAT32), examples=60),
     # the error of its running sums of gates is ten times what the loop's own float32 error would allow
     "a fault of 0.1 % is told from another order of evaluation in float32": Twin(
-        LOOP, lambda: module_of(edited(PARALLEL, IN_FLOAT32), "all_at_once").mine,
+        LOOP, lambda: with_edits(IN_FLOAT32, text=PARALLEL),
         lambda: with_edits(IN_FLOAT32, (
             "torch.cat(outputs, 1)", "torch.cat([*outputs[:64], *(1.001 * o for o in outputs[64:])], 1)"))),
     "a float32 state of narrow tokens may be declared": Twin(
         DTYPE, lambda: others(NARROW, "narrow-state"), lambda: others(NARROW), examples=60),
     "gradients at the kinks of a map by where": Twin(
         "training/layer/reference", wrong=lambda: others("ob_jax_linear_phi_by_where"), examples=60, arrays="jax"),
-    **{name: Twin(LOOP, wrong=partial(layer, update, not_offered=("no-state",)), reason=words, examples=4)
-       for name, update, words in NO_ANSWERS},
     "a loss that is a mean over rows": Twin(
         LOOP, lambda: with_edits(("** 2).sum(-1) / 2", "** 2) / 2")),
         lambda: with_edits((".sum(-1) / 2", ".mean() / 2")),
@@ -315,8 +308,7 @@ def test_functions_of_rows_of_many_lengths_keep_the_contract_of_a_call(
     edits: list[tuple[str, str]], way: str, told: str
 ) -> None:
     """They also start without a state, leave arguments and settings unchanged, and remember no earlier calls."""
-    source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
-    record = judged(module_of(edited(source, *edits), "broken_rows").mine, f"structure/layer/{way}", examples=12)
+    record = judged(with_edits(*edits, text=PACKED), f"structure/layer/{way}", examples=12)
     assert record.verdict == Verdict.VIOLATED
     assert told in str(record.reason)
 
@@ -331,13 +323,12 @@ def test_functions_of_rows_of_many_lengths_keep_the_contract_of_a_call(
 )
 def test_gradients_of_rows_of_many_lengths_are_those_of_each_row(right: str, wrong: str, ways: list[str]) -> None:
     half = "def halved_gradients(S, m):\n    return tuple((a + a.detach()) / 2 for a in gated_delta_rule(S, m))\n\n\n"
-    source = (ROOT / "examples" / "online_layers" / "packed_rows.py").read_text()
-    wrong_layer = module_of(edited(source, (right, wrong), ("def padded(", half + "def padded(")), "wrong_gradients")
+    wrong_layer = with_edits((right, wrong), ("def padded(", half + "def padded("), text=PACKED)
     for way in ways:
-        record = judged(wrong_layer.mine, f"training/layer/{way}", examples=12)
+        record = judged(wrong_layer, f"training/layer/{way}", examples=12)
         assert record.verdict == Verdict.VIOLATED
         assert str(record.key).startswith("product")
-        assert judged(wrong_layer.mine, f"structure/layer/{way}", examples=12).verdict == Verdict.HOLDS
+        assert judged(wrong_layer, f"structure/layer/{way}", examples=12).verdict == Verdict.HOLDS
 
 
 def test_a_long_row_loses_halves_before_single_tokens() -> None:
