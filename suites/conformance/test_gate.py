@@ -242,6 +242,7 @@ def accept(text: str, *records: Record, reason: str = "accepted", today: date = 
 def test_what_an_update_writes_makes_the_same_run_pass(reason: str) -> None:
     records = [record(PLAIN, cause='a "cause" [x]'), record(ALIBI, Verdict.HOLDS), record(MLP)]
     text = accept("", *records, reason=reason)
+    assert "key =" not in text, "the records have none"
     assert code(text, *records) == 0
     assert {(e.property, e.reason) for e in parse_known(text, "f")} == {(PLAIN, reason), (MLP, reason)}
     assert accept(text, *records, reason="another") == text
