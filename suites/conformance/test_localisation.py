@@ -29,7 +29,7 @@ from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Offer, by_id
 from cemverify.conformance.questions.black_boxes import scattered
-from cemverify.conformance.questions.cases import Case, dense_case
+from cemverify.conformance.questions.cases import dense_case
 from cemverify.power.mutants import Mutant
 from suites.kit.judging import judged, mutant, searched
 from suites.kit.source import ROOT
@@ -165,8 +165,7 @@ def test_a_layer_that_starts_at_its_own_input_is_told_what_it_does_instead(
     case = dense_case(config, 1, 4, 0)
     alone = subject if config is not _Block else implementation(block=subject.functions["block"])
     caller = Caller(replace(alone, not_offered={**alone.not_offered, "start": "it has one argument"}))
-    part = localise(caller, replace(case, x=case.h))
-    assert part is not None
+    part: Any = localise(caller, replace(case, x=case.h))
     assert part.name == name
     assert because in part.because
 
@@ -190,12 +189,11 @@ _FORGETS = "        S = m.g[:, t, None, None].exp() * S\n"
 def test_a_loop_over_tokens_is_told_what_it_does_instead(right: str, wrong: str, name: str, because: str) -> None:
     text = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
 
-    def told(source: str) -> WrongPart | None:
+    def told(source: str) -> Any:
         layer: EnergyLayer = module_of(source, "gated").mine
         return localise_layer(Caller(layer), scattered(form_of(layer), 7, {"J": 20}))
 
     part = told(edited(text, (right, wrong)))
-    assert part is not None
     assert part.name == name
     assert because in part.because
     assert told(text) is None
@@ -221,8 +219,7 @@ def test_no_mutant_is_located_wrongly_and_most_are_located(pytestconfig: pytest.
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_nothing_is_named_in_a_correct_implementation(layer: str) -> None:
     for seed in range(5):
-        case = by_id(f"gradient/{layer}/any-options").questions.scattered(Offer(), seed)
-        assert isinstance(case, Case)
+        case: Any = by_id(f"gradient/{layer}/any-options").questions.scattered(Offer(), seed)
         assert localise(Caller(reference.reference), case) is None
 
 
@@ -439,8 +436,8 @@ def _descending(taken: int, size: float, **declared: Any) -> EnergyLayer:
 def test_steps_that_are_not_declared_are_told_and_not_blamed_on_the_update(
     layer: EnergyLayer, name: str, declare: str
 ) -> None:
-    part = localise_layer(Caller(layer), scattered(form_of(layer), 7, {"J": 3}), numbers=(0.05, 4.0, 64.0))
-    assert part is not None
+    question = scattered(form_of(layer), 7, {"J": 3})
+    part: Any = localise_layer(Caller(layer), question, numbers=(0.05, 4.0, 64.0))
     assert part.name == name
     assert declare in part.because
 

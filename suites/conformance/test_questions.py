@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, islice, product
 from typing import Any
@@ -36,7 +36,7 @@ from cemverify.conformance.properties.base import Offer, Over
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.sizes import windows
 from cemverify.conformance.questions.cases import Case, Config, Layer, dense_case
-from cemverify.conformance.questions.contexts import BETWEEN, RECORDED, Context, InContext, Table, factors
+from cemverify.conformance.questions.contexts import BETWEEN, RECORDED, Context, InContext, factors
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space
 from cemverify.processes.time_limits import CoreBudget
@@ -68,14 +68,13 @@ DRAWN = [p for p in catalogue() if isinstance(p.questions, Over | Cases)]
 
 
 @pytest.mark.parametrize("property_", DRAWN, ids=lambda p: p.id)
-def test_the_barest_case_has_the_sizes_and_options_of_its_property(property_: Property) -> None:
-    question = barest(property_, 1)
-    if isinstance(property_.questions, Over):
+def test_the_barest_case_has_the_sizes_and_options_of_its_property(property_: Any) -> None:
+    question, questions = barest(property_, 1), property_.questions
+    if isinstance(questions, Over):
         case = question.case if isinstance(question, InContext) else question
-        assert _within(property_.questions.space, case)
+        assert _within(questions.space, case)
     else:
-        assert isinstance(property_.questions, Cases)
-        form, least = form_of(pulled), property_.questions.least
+        form, least = form_of(pulled), questions.least
         assert question.batch >= least.get("B", 1)
         assert question.x["x"].shape[1] >= max(form.shortest, least.get("J", 1))
 
@@ -151,8 +150,7 @@ def _kind(config: Any) -> str:
     return f"{config.kind}{' per head' if config.per_head else ''}"
 
 
-def _pairs(property_: Property) -> Iterator[tuple[str, Any, str, Any]]:
-    assert isinstance(property_.questions, Over)
+def _pairs(property_: Any) -> Iterator[tuple[str, Any, str, Any]]:
     space = property_.questions.space
     values: dict[str, tuple[Any, ...]] = {**space.choices, "steps": space.steps}
     values["preconditioner"] = tuple(_kind(kind) for kind in space.preconditioners)
@@ -162,23 +160,12 @@ def _pairs(property_: Property) -> Iterator[tuple[str, Any, str, Any]]:
 
 # --- The whole table of contexts is covered, and each of its values does what it says ---
 
-OFFER = Offer(frozenset())
-PROPERTY = by_id("contexts/attention/any-options")
-
-
-def questions(count: int, id_: str = PROPERTY.id) -> Sequence[InContext]:
-    table = by_id(id_).questions
-    assert isinstance(table, Table)
-    return [table.scattered(OFFER, seed) for seed in range(count)]
-
 
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -> None:
-    property_ = by_id(f"contexts/{layer}/any-options")
-    assert isinstance(property_.questions, Table)
-    count = property_.questions.rows(OFFER)
-    offered = factors(property_.questions.space, OFFER)
-    drawn = questions(count, property_.id)
+    table: Any = by_id(f"contexts/{layer}/any-options").questions
+    offered = factors(table.space, Offer())
+    drawn = [table.scattered(Offer(), seed) for seed in range(table.rows(Offer()))]
     for one, other in combinations(("mode", "before", "arrays"), 2):
         met = {(getattr(q.context, one), getattr(q.context, other)) for q in drawn}
         assert met == set(product(offered[one], offered[other]))
@@ -191,8 +178,7 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
 
 
 def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
-    table = PROPERTY.questions
-    assert isinstance(table, Table)
+    table: Any = by_id("contexts/attention/any-options").questions
     drawn = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
     assert len({str(question.case.config) for question in drawn}) == 1
     offered = factors(table.space, Offer(kind=JAX))

@@ -69,13 +69,8 @@ def words_of(command: str) -> list[str]:
     return words[:stop]
 
 
-@pytest.fixture(scope="module")
-def programs() -> dict[str, Any]:
-    """The parsers of all commands, by the first words of the command line."""
-    return {words: parser for program in PROGRAMS for words, parser in parsers(program).items()}
-
-
-def test_every_command_on_every_page_is_one_that_its_parser_reads(programs: dict[str, Any]) -> None:
+def test_every_command_on_every_page_is_one_that_its_parser_reads() -> None:
+    programs = {words: parser for program in PROGRAMS for words, parser in parsers(program).items()}
     assert len(COMMANDS) > 60
     wrong = []
     for where, command in COMMANDS:
