@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.search import PropertySearch
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import Property, by_id, select
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.workers.isolation import run
@@ -47,13 +45,6 @@ def searched(implementation: Any, property_: Property, drawn: int = 6) -> Proper
     return search
 
 
-def killed(mutant: Mutant, property_: Property, *, thorough: bool) -> Record:
-    """The record of a mutant by a few scattered questions; by a full search if it survives, or in a thorough run."""
-    record = conclude(property_, searched(mutant.subject(), property_).tally)
-    is_dead = mutant.is_killed(record) if property_.id == mutant.property else record.verdict == Verdict.VIOLATED
-    return record if is_dead and not thorough else judge_property(mutant.subject(), property_, Effort(shrink=False))
-
-
 def finished(events: Iterable[object]) -> RunFinished:
     """The last event of a run, which has all its records."""
     *_, last = events
@@ -66,11 +57,7 @@ def records(name: str, effort: Effort = QUICKLY, properties: Iterable[Property] 
     return {record.id: record for record in finished(run(name, tuple(properties), effort)).records}
 
 
-@cache
-def _by_name() -> dict[str, Mutant]:
-    return {mutant.id: mutant for mutant in mutants()}
-
-
 def mutant(id_: str) -> Mutant:
     """The mutant with this id."""
-    return _by_name()[id_]
+    (found,) = (mutant for mutant in mutants() if mutant.id == id_)
+    return found

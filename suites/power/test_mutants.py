@@ -11,12 +11,13 @@ import torch
 from cemverify.catalogue.detection import detected, most_telling_first, share
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.implementations.features import FUNCTIONS
+from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import Property, by_id, catalogue
+from cemverify.conformance.properties import by_id, catalogue
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.power.mutants.base import sound
 from cemverify.power.mutants.settings import CHANGES, changing
-from suites.kit.judging import judged, killed
+from suites.kit.judging import judged, searched
 
 _BY_NAME = {m.id: m for m in mutants()}
 # pairs of a mutant and a further property that it declares, beside the one that it names
@@ -31,10 +32,10 @@ _OWNERS = {m.property for m in mutants()}
 
 
 def _own() -> list[Any]:
-    """Mutants as parameters of a test: by default one for each property, and one of each family."""
+    """Mutants with their properties as parameters of a test: by default one for each property, one of each family."""
     first = {key: m.id for m in reversed(mutants()) for key in (m.property, m.family)}
     marks = {m.id: [pytest.mark.thorough] * (m.id not in first.values()) for m in mutants()}
-    return [pytest.param(m, id=m.id, marks=marks[m.id]) for m in mutants()]
+    return [pytest.param(m, m.property, id=m.id, marks=marks[m.id]) for m in mutants()]
 
 
 def _also() -> list[Any]:
@@ -47,23 +48,19 @@ def _also() -> list[Any]:
     return [pytest.param(_BY_NAME[pair[0]], pair[1], id="-by-".join(pair), marks=marks[pair]) for pair in marks]
 
 
-@pytest.mark.parametrize("mutant", _own())
-def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant, pytestconfig: pytest.Config) -> None:
-    _skip_without_device(by_id(mutant.property))
-    record = killed(mutant, by_id(mutant.property), thorough=pytestconfig.getoption("--thorough"))
-    assert mutant.is_killed(record), record
-
-
-@pytest.mark.parametrize(("mutant", "id_"), _also())
-def test_a_mutant_is_killed_by_other_properties_too(mutant: Mutant, id_: str, pytestconfig: pytest.Config) -> None:
-    _skip_without_device(by_id(id_))
-    record = killed(mutant, by_id(id_), thorough=pytestconfig.getoption("--thorough"))
-    assert record.verdict == Verdict.VIOLATED, record
-
-
-def _skip_without_device(property_: Property) -> None:
+@pytest.mark.parametrize(("mutant", "id_"), [*_own(), *_also()])
+def test_a_mutant_is_killed_by_its_property_for_its_cause_and_by_the_others_that_it_declares(
+    mutant: Mutant, id_: str, pytestconfig: pytest.Config
+) -> None:
+    """By a few scattered questions; by a full search if it survives these, or in a thorough run."""
+    property_ = by_id(id_)
     if "cuda" in property_.needs and not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device on this machine")
+    is_dead = mutant.is_killed if id_ == mutant.property else lambda record: record.verdict == Verdict.VIOLATED
+    record = conclude(property_, searched(mutant.subject(), property_).tally)
+    if pytestconfig.getoption("--thorough") or not is_dead(record):
+        record = judged(mutant.subject(), id_, shrink=False)
+    assert is_dead(record), record
 
 
 def test_every_property_has_a_mutant_and_every_mutant_a_name_a_fault_and_properties_that_there_are() -> None:
