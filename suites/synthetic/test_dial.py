@@ -15,7 +15,6 @@ import torch
 
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
-from cemverify.cem.models import Block
 from cemverify.runs import Cell
 from cemverify.runs.plain import restore
 from synthetic.__main__ import _parser as parser_of
@@ -54,10 +53,9 @@ def small(**choices: Any) -> Plan:
     return STUDY.plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices)
 
 
-def design(plan: Plan, key: Dialled) -> Design:
+def design(plan: Plan, key: Dialled) -> Any:
     row: Any = plan.row(key)
-    design: Design = row.design
-    return design
+    return row.design
 
 
 # --- a layer whose steps are set --------------------------------------------------------------------
@@ -142,9 +140,7 @@ def test_a_model_for_all_depths_is_judged_by_its_mean_and_trained_on_the_same_ba
 def test_tokens_that_stop_take_the_steps_of_their_energies_and_a_share_of_nothing_stops_none() -> None:
     model = paired(design(small(), ALIKE).looped, 0)
     turn(model, 16, 1 / 4, 1 / 2)
-    block = model.blocks[0]
-    assert isinstance(block, Block)
-    assert isinstance(block.mlp, CEMGatedMLP)
+    block: Any = model.blocks[0]
     layer = block.mlp
     h, _ = block.attention.residual(model.embedding[TOKENS])
     falls = -layer.trajectory(h, layer.norm().into(h)).energies.diff(dim=0)[..., 0, :]  # (16, J)
@@ -185,7 +181,6 @@ def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
 
 
 PLAN_PAGE = Path(__file__).parents[2] / "docs" / "fixed-memory.md"
-RESULTS = PLAN_PAGE.parent / "results"
 
 
 def plan(replaced: Replaced = "full", **options: Any) -> Plan:
@@ -199,9 +194,8 @@ def plan(replaced: Replaced = "full", **options: Any) -> Plan:
 def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(replaced: Replaced) -> None:
     rows = {row.key: row.design for row in plan(replaced).rows}
     h = torch.randn(2, 5, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    block = paired(rows[Key.FIXED_SHORT].looped, 0).double().blocks[0]
-    assert isinstance(block, Block)
-    layer: Any = block.attention if replaced == "attention" else block.mlp
+    block: Any = paired(rows[Key.FIXED_SHORT].looped, 0).double().blocks[0]
+    layer = block.attention if replaced == "attention" else block.mlp
     descent = replace(layer.descent, steps=1)
     energy, first = layer.energy, layer.energy.remember(layer.norm().into(h))
     x = descent(energy, h, first)
@@ -210,8 +204,7 @@ def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(r
     states = {}
     for memory in (Key.FIXED_SHORT, Key.REFRESHED_SHORT):
         looped = rows[memory].looped
-        half = paired(looped, 0).double().blocks[0]
-        assert isinstance(half, Block)
+        half: Any = paired(looped, 0).double().blocks[0]
         out = h
         for _ in range(looped.attention if replaced == "attention" else looped.mlp):
             out = half.attention.residual(out)[0] if replaced == "attention" else half.mlp.residual(out)

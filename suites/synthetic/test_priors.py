@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read
-from synthetic.__main__ import main
+from suites.kit.commands import Told
 from synthetic.gp import priors, sampling
 from synthetic.gp.kernels import evaluate
 from synthetic.gp.sampling import covariance, factorise, posterior
@@ -201,17 +201,14 @@ def test_what_is_no_prior_is_refused_in_one_sentence(text: str, sentence: str) -
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
-Capture = pytest.CaptureFixture[str]
-SMALL = ["--train-points", "150", "--test-points", "50"]
+SMALL = "--train-points 150 --test-points 50"
 
 
-def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(tmp_path: Path, capsys: Capture) -> None:
-    file = tmp_path / "task.json"
-    assert main(["examine", "rbf + 0.1*linear", *SMALL, "--output", str(file)]) == 0
-    printed = capsys.readouterr().out
+def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(here: Path, told: Told) -> None:
+    printed = told(f"synthetic examine 'rbf + 0.1*linear' {SMALL} --output task.json").out
     assert "agree: mean" in printed
     assert "from the prior" in printed
-    content = read(file)
+    content = read(here / "task.json")
     assert content["task"]["prior"] == "rbf(lengthscale=2) + 0.1*linear"
     assert content["agreement"]["worst"] < 1e-6
     assert content["sampler"]["accepted"]
@@ -236,11 +233,10 @@ def wrong_factor(matrix: Tensor) -> tuple[Tensor, float]:
     ],
 )
 def test_examine_fails_if_oracle_or_sampler_is_wrong(
-    name: str, wrong: object, prior: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    name: str, wrong: object, prior: str, sentence: str, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     monkeypatch.setattr(sampling, name, wrong)
-    assert main(["examine", prior, *SMALL]) == 1
-    assert sentence in capsys.readouterr().out
+    assert sentence in told(f"synthetic examine '{prior}' {SMALL}", 1).out
 
 
 def test_the_page_on_tasks_lists_every_prior() -> None:

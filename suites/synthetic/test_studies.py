@@ -16,9 +16,8 @@ from cemverify.results import envelope
 from cemverify.results.envelope import result
 from cemverify.results.provenance import Maker
 from cemverify.runs.exchange import cells_of
-from suites.kit.commands import refused
+from suites.kit.commands import Told, refused
 from synthetic.__main__ import _parser as parser_of
-from synthetic.__main__ import main
 from synthetic.language.studies import STUDIES as CONDUCTED
 from synthetic.language.studies import planned, study_of
 from synthetic.studies.depth_dial.rows import TEST_DEPTHS
@@ -41,11 +40,6 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("studies") / "corpora")
 
 
-def words_of(path: Path) -> str:
-    """The text of a page on one line."""
-    return " ".join(path.read_text().split()) if path.exists() else ""
-
-
 @pytest.mark.parametrize(
     ("line", "first", "title", "page", "printed"),
     [
@@ -66,36 +60,28 @@ def words_of(path: Path) -> str:
     ],
 )
 def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machine(
-    line: str,
-    first: int,
-    title: str,
-    page: str,
-    printed: str,
-    corpora: str,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
+    line: str, first: int, title: str, page: str, printed: str, corpora: str, here: Path, told: Told
 ) -> None:
-    words = [*shlex.split(f"language {line} {SMALL}"), "--corpora", corpora]
-    words += ["--cells", "cells.jsonl", "--page", "page.md", "--output", "o.json"]
+    command = (
+        f"synthetic language {line} {SMALL} --corpora {corpora} --cells cells.jsonl --page page.md --output o.json"
+    )
 
-    def conduct(*more: str) -> tuple[str, str, dict[str, bytes]]:
-        assert main([*words, *more]) == 0, capsys.readouterr().err
-        written = {p.name: p.read_bytes() for p in here.iterdir() if p.suffix in (".md", ".svg", ".jsonl")}
-        return *capsys.readouterr(), written
+    def written() -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for p in here.iterdir() if p.suffix in (".md", ".svg", ".jsonl")}
 
-    before, _, _ = conduct("--store", "a", "--until", "0")
+    before = told(f"{command} --store a --until 0").out
     assert f"not finished: {first} trainings are next; the same command goes on" in before
-    once, _, files = conduct("--store", "a")
-    assert printed in once
+    once, files = told(f"{command} --store a"), written()
+    assert printed in once.out
     assert page in " ".join((here / "page.md").read_text().split())
     assert {"page.md", "page-ratios.svg", "cells.jsonl"} <= set(files)
     read, content = envelope.read(here / "page.json"), envelope.read(here / "o.json")
     assert (read["study"], read["replicates"]) == (title, "2 seeds")
     assert (content["kind"], content["missing"]) == ("readings", 0)
-    again, err, elsewhere = conduct("--store", "b", "--until", "0")
-    assert "computing" not in err
-    assert again == once
-    for file, made in elsewhere.items():
+    again = told(f"{command} --store b --until 0")
+    assert "computing" not in again.err
+    assert again.out == once.out
+    for file, made in written().items():
         assert made.replace(b" --store b", b" --store a") == files[file], file
     assert write_page(here / "again" / "page.md", content)
     assert (here / "again" / "page.md").read_bytes() == files["page.md"]
@@ -140,10 +126,10 @@ def test_a_study_finds_its_rows_whatever_their_titles_say(name: str) -> None:
     assert len(found.page.tables) == len(said.page.tables)
 
 
-def test_a_shard_leaves_the_rest_to_others(corpora: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(f"language study replace-mlp {SMALL} --steps 3 --seed 7 --seeds 2 --shard 1/2")
-    assert main([*words, "--corpora", corpora]) == 0
-    printed = capsys.readouterr()
+@pytest.mark.usefixtures("here")
+def test_a_shard_leaves_the_rest_to_others(corpora: str, told: Told) -> None:
+    study = f"synthetic language study replace-mlp {SMALL} --steps 3 --seed 7 --seeds 2 --corpora {corpora}"
+    printed = told(f"{study} --shard 1/2")
     assert "shard 1 of 2 is finished" in printed.err
     assert printed.out == ""
 
@@ -156,10 +142,9 @@ def test_a_shard_leaves_the_rest_to_others(corpora: str, here: Path, capsys: pyt
     ],
 )
 def test_an_estimate_says_what_a_study_takes_and_computes_nothing(
-    line: str, sentences: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
+    line: str, sentences: tuple[str, ...], here: Path, told: Told
 ) -> None:
-    assert main(["language", *line.split(), "--estimate"]) == 0
-    printed = capsys.readouterr().out
+    printed = told(f"synthetic language {line} --estimate").out
     assert [sentence for sentence in sentences if sentence not in printed] == []
     assert not list(here.iterdir())
 
