@@ -12,8 +12,7 @@ HOLDS = "0 violated, 0 inconclusive, 0 suite errors"
 _LAYER = next(block.text for block in blocks(ROOT / "README.md") if block.language == "python")
 _LINES = map(str.strip, (ROOT / "README.md").read_text().splitlines())
 _PRINTED = next(line for line in _LINES if line.startswith("mylayer:mine: "))
-_WRONG = SHOWN["layer.py"]
-_RIGHT = _WRONG.replace(SHOWN["wrong"], SHOWN["right"])
+_RIGHT = SHOWN["layer.py"].replace(SHOWN["wrong"], SHOWN["right"])
 _SAVED = "found/gradient-attention-plain.json"
 
 DOORS = (

@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -31,21 +32,6 @@ from suites.kit.source import ROOT
 CONSTRAINTS = ROOT / "constraints.txt"
 
 _GIT = shutil.which("git") or "git"
-
-# Files in the distributions that are not code.
-DATA = (
-    "cemverify/py.typed",
-    "cemverify/catalogue/budgets.json",
-    "cemverify/catalogue/detection.jsonl",
-    "cemverify/catalogue/listing.jsonl",
-    "cemverify/catalogue/retired.jsonl",
-    "cemverify/commands/contract.md",
-    "cemverify/results/result.schema.json",
-    "cemverify/start/agents.md",
-    "cemverify/start/ci-github.yml",
-    "cemverify/start/ci-gitlab.yml",
-    "cemverify/start/ci-tox.ini",
-)
 
 ONE = (
     Trial("--version", "cemverify "),
@@ -106,10 +92,16 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("cemverify-*"))}
 
 
+def package_data() -> set[str]:
+    """Files in the distributions that are not code, as pyproject.toml names them."""
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    return {f"{package.replace('.', '/')}/{name}" for package, names in packed.items() for name in names}
+
+
 def strangers(wheel: Path) -> list[str]:
     """Files that the wheel should not contain, and files that it lacks."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {*DATA, *(str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py"))}
+    expected = package_data() | {str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py")}
     about = {name for name in names if ".dist-info/" in name}
     foreign = [f"{name} does not belong there" for name in sorted(names - expected - about)]
     return [*foreign, *(f"{name} is missing" for name in sorted(expected - names))]
