@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
+from suites.cem.helpers import randn
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
 from synthetic.examine import AGREEMENT
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
@@ -26,10 +27,6 @@ def drawn(text: str, functions: int = 1, **sizes: int) -> list[Task]:
     return draw_many(config, Streams(0, config.prior, 0), functions)
 
 
-def normals(*shape: int, seed: int = 2) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def judged(draws: Tensor, exact: Tensor) -> DrawsTest:
     return check_draws(draws, exact, torch.Generator().manual_seed(3))
 
@@ -42,14 +39,14 @@ def test_right_draws_are_rejected_no_more_often_than_stated() -> None:
     exact = dense("rbf", points(n, 10))
     factor = torch.linalg.cholesky(exact)
     for test in (whiteness, pairs):
-        p_values = [test((factor @ normals(n, draws, seed=s)).mT, exact) for s in range(runs)]
+        p_values = [test((factor @ randn(n, draws, seed=s)).mT, exact) for s in range(runs)]
         rejected = sum(p < level for p in p_values)
         assert scipy.stats.binomtest(rejected, runs, level, alternative="greater").pvalue > 1e-3
 
 
 def test_pairs_see_a_wrong_covariance_that_leaves_every_variance_right() -> None:
     exact = dense("matern12", points(100, 10))
-    white = normals(2000, 100)  # variances 1, covariances 0
+    white = randn(2000, 100, seed=2)  # variances 1, covariances 0
     assert pairs((torch.linalg.cholesky(exact) @ white.mT).mT, exact) > FALSE_ALARM
     assert pairs(white, exact) < FALSE_ALARM
 
@@ -131,7 +128,7 @@ def test_the_expected_score_is_the_mean_of_the_observed_one() -> None:
     task = drawn("rbf")[0]
     predictions = ridge(task)
     draws = 20_000
-    squared = (predictions - task.mean - normals(draws, 100, seed=3) * task.variance.sqrt()) ** 2  # (draws, m)
+    squared = (predictions - task.mean - randn(draws, 100, seed=3) * task.variance.sqrt()) ** 2  # (draws, m)
     error = squared.mean(1)
     five_sigma = 5 * float(error.std()) / math.sqrt(draws)
     assert float(error.mean()) == pytest.approx(task.score(predictions).expected ** 2, abs=five_sigma)

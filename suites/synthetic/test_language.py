@@ -39,13 +39,9 @@ HERE = ("--device", "cpu", "--workers", "1")
 
 
 @pytest.fixture(scope="module")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("corpora")
-
-
-@pytest.fixture(scope="module")
-def study(corpora: Path) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """The exit code and the result file of `python -m synthetic language train`, on a small source."""
+    corpora = tmp_path_factory.mktemp("corpora")
 
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
         places = ("--corpora", str(corpora), "--output", str(output))

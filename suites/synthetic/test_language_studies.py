@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -36,10 +36,8 @@ def plan(name: str, size: str = TINY, vocabulary: int = 256, **options: Any) -> 
     return STUDIES[name].plan(None, vocabulary, size=size, **options)
 
 
-def variant(study_plan: Plan, key: Key | None) -> Variant:
-    row = study_plan.row(key)
-    assert isinstance(row, Variant)
-    return row
+def variant(study_plan: Plan, key: Key | None) -> Any:
+    return study_plan.row(key)
 
 
 # --- what is compared -----------------------------------------------------------------------------
@@ -100,22 +98,20 @@ def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
                 assert torch.equal(mine, parameter), name
                 continue
             # the standard deviation of n normal values has a relative error of 1 / sqrt(2n)
-            assert float(parameter.detach().std()) == pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel())), (
-                name
-            )
-            assert float(mine.detach().std()) == pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel())), name
+            due = pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel()))
+            assert [float(each.detach().std()) for each in (parameter, mine)] == [due, due], name
 
 
 def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_many() -> None:
     study_plan = plan("reuse")
     once, twice = variant(study_plan, ROTARY).design, variant(study_plan, replace(ROTARY, times=2)).design
     assert parameters(once) == parameters(twice)
-    model = paired(twice.looped, 0)
+    model: Any = paired(twice.looped, 0)
     tokens = torch.arange(12).reshape(1, 12)
     h = model.embedding[tokens]
     for block in model.blocks:
-        h, _ = block.attention.residual(h)  # type: ignore[operator, union-attr]
-        h = block.mlp.residual(block.mlp.residual(h))  # type: ignore[operator, union-attr]
+        h, _ = block.attention.residual(h)
+        h = block.mlp.residual(block.mlp.residual(h))
     torch.testing.assert_close(model(tokens), model.norm(h) @ model.head.mT, rtol=0, atol=0)
     D, M, L = 64, 176, 2
     assert cost(twice, 64).forward - cost(once, 64).forward == L * 6 * D * M
@@ -186,8 +182,7 @@ def made(study_plan: Plan, bits: dict[Key, float], diverged: Key | None = None) 
     """Made-up results: each model ends at these bits (by default 2), falling evenly from 8; seeds differ a little."""
     tuned = []
     for row in study_plan.rows:
-        assert isinstance(row.key, Key)
-        end, of_one = bits.get(row.key, 2.0), cost(row.design, study_plan.recipe.context)
+        end, of_one = bits.get(cast(Key, row.key), 2.0), cost(row.design, study_plan.recipe.context)
         finals = {seed: end * (1 + 1e-3 * (-1) ** seed) for seed in range(study_plan.seeds)}
         sizes = (parameters(row.design), of_one.forward, of_one.training)
         judged: dict[int, Any] = {

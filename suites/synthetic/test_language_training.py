@@ -225,15 +225,13 @@ def test_nothing_is_promised_of_an_indefinite_or_per_head_preconditioner() -> No
         MLPConfig(16, 32, preconditioner=PreconditionerConfig("low-rank-printed")),
     )
     model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
+    U, V = (model.get_parameter(f"blocks.0.mlp.preconditioner.{name}") for name in "UV")
     with torch.no_grad():
-        model.get_parameter("blocks.0.mlp.preconditioner.V").copy_(
-            -100 * model.get_parameter("blocks.0.mlp.preconditioner.U")
-        )
+        V.copy_(-100 * U)
     attention, mlp = probe(model, THERE)
     assert attention.promised is None
     assert mlp.promised is None
-    assert mlp.smallest_eigenvalue is not None
-    assert mlp.smallest_eigenvalue < 0
+    assert (mlp.smallest_eigenvalue or 0) < 0
 
 
 def test_the_flops_are_those_of_the_formulas() -> None:
@@ -241,12 +239,10 @@ def test_the_flops_are_those_of_the_formulas() -> None:
     D, L, J, V = 32, 2, context, 16
     KR = D
     llama, _, *cems = contenders(V, dim=D, layers=L, heads=2, depths=(1, 2))
-    assert isinstance(llama.model.block.mlp, SwiGLUConfig)
     M = llama.model.block.mlp.hidden
     assert cost(llama.model, context).forward == L * (8 * D * KR + 4 * J * KR + 6 * D * M) + 2 * D * V
     for contender in cems:
-        mlp = contender.model.block.mlp
-        assert isinstance(mlp, MLPConfig)
+        mlp: Any = contender.model.block.mlp
         M, T = mlp.hidden, mlp.steps
         attention = 2 * D * KR + T * (4 * D * KR + 4 * J * KR + 4 * J * D)  # the last term is the shared diagonal's
         flops = cost(contender.model, context)
