@@ -13,6 +13,10 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from cemverify.conformance.implementations.origin import Origin, Place
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.listeners.files import as_json
 from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
 from cemverify.power.plan import PowerPlan
 from cemverify.results.envelope import Table, read, result
@@ -30,40 +34,28 @@ def made(kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any]
     return result(kind, Maker.now(f"make {kind}", configuration, 0, "cpu"), [table], payload)
 
 
-def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> dict[str, Any]:
-    """The record of one property, as in a result of `cemverify check`."""
-    told = {"id": id_, "verdict": verdict, "claim": f"The statement of {id_}.", "source": "Eq. 1", "margin": margin}
-    counted = {"examples": 60, "telling": 40, "share_telling": 0.67, "floor": 0.1, "discarded": 1, "seconds": 0.5}
-    return {**told, **counted, **more}
+def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> Record:
+    """The record of one property."""
+    about: dict[str, Any] = {"floor": 0.1, "margin": margin, "seconds": 0.5, **more}
+    return Record(id_, f"The statement of {id_}.", "Eq. 1", Verdict(verdict), 60, 40, 1, **about)
 
 
-def violated(id_: str, reason: str = "got 1, expected 0") -> dict[str, Any]:
+def violated(id_: str, reason: str = "got 1, expected 0", **more: Any) -> Record:
     """The record of a property that is violated."""
     config = {"dim": 1, "heads": 1, "head_dim": 1, "temperature": 1.0}
     case = {"layer": "attention", "tokens": 1, "dim": 1, "config": config, "x": [[[0.0]]], "h": [[[1.0]]]}
     case |= {"weights": {"W_Q": [[[0.0]]], "W_K": [[[1.0]]]}}
     comparison = {"claim": "update = -eta P grad", "relation": "equal", "got": [[[1.0]]], "expected": [[[0.0]]]}
-    more = {"cause": "update", "reason": reason, "counterexample": {"case": case, "comparison": comparison}}
-    return a_property(id_, "violated", None, **more)
+    found = {"case": case, "comparison": comparison}
+    return a_property(id_, "violated", None, cause="update", reason=reason, counterexample=found, **more)
 
 
-def a_check(
-    name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] = (), unasked: Sequence[str] = ()
-) -> Any:
+def a_check(name: str = "mylayer:mine", properties: Sequence[Record] = (), unasked: Sequence[str] = ()) -> Any:
     """A verdict on an implementation; by default all properties hold and the run is complete."""
-    listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(4)]
-    verdicts = [entry["verdict"] for entry in listed]
-    counts = {"applicable": len(listed) + len(unasked), "run": len(listed) - verdicts.count("not offered")}
-    counts |= {"known": 0, "not_enforced": 0, "not_asked": len(unasked)}
-    for verdict in ("holds", "violated", "inconclusive", "not offered", "suite error"):
-        counts[verdict.replace(" ", "_")] = verdicts.count(verdict)
-    headline = next((entry["id"] for entry in listed if entry["verdict"] == "violated"), None)
-    configuration = {"properties": [], "examples": 60, "dtype": "float64"}
-    payload = {"implementation": name, "counts": counts, "headline": headline, "properties": listed}
-    payload |= {"catalogue": {"version": "2026.11", "pinned": None}}
-    payload |= {"unasked": list(unasked)} if unasked else {}
-    payload |= {"source": {"digest": "d" * 64, "functions": {"attention": {"file": "mylayer.py", "line": 6}}}}
-    return made("check", payload, configuration)
+    listed = properties or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(4)]
+    origin = Origin("d" * 64, {"attention": Place("mylayer.py", 6)})
+    maker = Maker.now("make check", {"properties": [], "examples": 60, "dtype": "float64"}, 0, "cpu")
+    return as_json(RunFinished(name, listed, 1.0, origin, unasked=unasked), maker)
 
 
 FOLDER = Path(__file__).parent / "stored"

@@ -108,7 +108,7 @@ def test_a_page_of_a_run_that_ended_before_it_asked_everything_does_not_say_yes(
 def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_else(tmp_path: Path) -> None:
     part = {"part": "mask", "because": "token 0 sees [1]"}
     ids = [f"structure/attention/case-{i}" for i in range(4)]
-    wrong = [*({**violated(id_), **part} for id_ in ids), violated("training/mlp/other")]
+    wrong = [*(violated(id_, **part) for id_ in ids), violated("training/mlp/other")]
     check = a_check(properties=[*wrong, a_property("a/b/c")])
     cause: dict[str, Any] = {"name": "mask", "because": "token 0 sees [1]", "properties": ids}
     cause |= {"place": {"file": "pkg/mine.py", "line": 6, "function": "attention"}}
