@@ -19,14 +19,13 @@ from cemverify.cem.models import LanguageModel
 from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.listeners.files import as_json
 from cemverify.conformance.questions.cases import dense_case
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.results.envelope import Table, result, write
 from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
 from suites.kit.source import ROOT
-from suites.reports.examples import a_power
+from suites.reports.examples import a_check, a_power
 from suites.runs.light import walks
 from synthetic.corpora import sources
 from synthetic.corpora.corpus import tokenised
@@ -39,6 +38,7 @@ from synthetic.training.training import adamw
 RESULTS = ROOT / "docs" / "results"
 PROPERTIES = ("gradient/mlp/silu", "gradient/attention/plain")
 FACTS = {"vocabulary": 4, "steps": 2}  # of the checkpoint
+MAKER = Maker.now("make", {}, 0, "cpu")
 
 IMPLEMENTATION = "from cemverify import reference\n\nmine = reference\n"
 OWN = """\
@@ -57,11 +57,6 @@ cause = "update*"
 reason = "because"
 expires = 2027-02-19
 """
-
-
-def _maker() -> Maker:
-    configuration = {"properties": [], "examples": 60, "dtype": "float64"}
-    return Maker.now("cemverify check right:mine", configuration, 0, "cpu")
 
 
 def records() -> list[Record]:
@@ -110,8 +105,8 @@ def make(folder: Path) -> None:
 
 def _results(folder: Path) -> None:
     tables = [Table("t", ["a", "b"], [["x", 1.5], [None, True]])]
-    write(folder / "r.json", result("atlas", _maker(), tables, {"payload": {"deep": [1, 2]}}))
-    write(folder / "check.json", as_json(RunFinished("right:mine", records(), 1.0), _maker()))
+    write(folder / "r.json", result("atlas", MAKER, tables, {"payload": {"deep": [1, 2]}}))
+    write(folder / "check.json", a_check("right:mine", records()))
     for name in ("benchmarks", "recursion", "second-step-mlp", "dial-mlp"):
         shutil.copy(RESULTS / f"{name}.json", folder)
     shutil.copy(RESULTS / "second-step-mlp.json", folder / "results")
@@ -130,7 +125,7 @@ def _counterexample(folder: Path) -> None:
     packed = packing.tree(dense_case(MLPConfig(2, 3), batch=1, tokens=2, seed=0))
     saved = Saved(packed, "float64", "cpu", "torch", packing.arrays, [], within=5.0)
     record = replace(records()[1], id=PROPERTIES[0], saved=saved)
-    save_all(RunFinished("cemverify:reference", [record], 0.0), folder, _maker())
+    save_all(RunFinished("cemverify:reference", [record], 0.0), folder, MAKER)
 
 
 def _checkpoint(path: Path) -> None:

@@ -26,7 +26,6 @@ from benchmarks import harvest
 from cemverify.conformance.trained.activations import read_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
 from cemverify.console.guard import enter
-from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
 from cemverify.runs.exchange import bring
 from cemverify.runs.plain import digest
@@ -169,7 +168,6 @@ def _read_cell(path: Path, *, forged: bool = False) -> None:
         assert forged or record is None or record.payload == {"end": 1.0}
 
 
-MAKER = Maker.now("c", {}, 0, "cpu")
 FOUND, CELL = "found/gradient-mlp-silu", "store/??/*.json"
 ROWS = (
     Row("r.json", "reports tables r.json --output new"),
@@ -197,7 +195,7 @@ ROWS = (
     Row("corpora/*/train.tokens", lambda path: ground.open_corpus(path.parents[2])),
     Row("checkpoint.safetensors", _restore),
     Row("checkpoint.safetensors", _restore, of_other_facts),
-    Row("gpu/stage-*.json", lambda path: harvest.page(harvest.compose(path.parent, MAKER), "command")),
+    Row("gpu/stage-*.json", lambda path: harvest.page(harvest.compose(path.parent, ground.MAKER), "command")),
 )
 
 
