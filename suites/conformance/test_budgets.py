@@ -237,13 +237,11 @@ def test_for_a_right_layer_the_bound_is_its_budget() -> None:
     torch.testing.assert_close(bound, budget, rtol=1e-9, atol=0.0)
 
 
-@pytest.fixture
-def case() -> Case:
-    return dense_case(AttentionConfig(dim=4, heads=2, head_dim=2), 1, 3, seed=0)
+CASE = dense_case(AttentionConfig(dim=4, heads=2, head_dim=2), 1, 3, seed=0)
 
 
-def test_a_case_is_computed_once_and_anew_for_other_numbers_or_arrays_that_lie_otherwise(case: Case) -> None:
-    computed: list[Case] = []
+def test_a_case_is_computed_once_and_anew_for_other_numbers_or_arrays_that_lie_otherwise() -> None:
+    case, computed = CASE, list[Case]()
 
     @remembered
     def answer(case: Case, scale: float) -> Tensor:
@@ -280,8 +278,8 @@ def test_what_is_remembered_changes_no_record(name: str, monkeypatch: pytest.Mon
     assert records[0] == records[1]
 
 
-def test_what_autograd_or_a_dispatch_mode_watches_is_computed(case: Case) -> None:
-    cotangent = torch.ones_like(case.x)
+def test_what_autograd_or_a_dispatch_mode_watches_is_computed() -> None:
+    case, cotangent = CASE, torch.ones_like(CASE.x)
     expected = products(case, cotangent)
     with remembering():
         exact = golden(case)

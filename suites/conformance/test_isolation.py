@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,31 +138,24 @@ def test_what_an_implementation_starts_ends_with_it(name: str, child: Path) -> N
     assert soon(lambda: is_gone(int(child.read_text())), 5)
 
 
-@pytest.fixture
-def at_import(here: Path) -> Callable[[str], str]:
+def at_import(here: Path, code: str) -> str:
     """The name of an implementation whose module runs a line of code on import."""
-
-    def named(code: str) -> str:
-        (here / "hostile_at_import.py").write_text(f"import os, signal, time\n{code}\n")
-        return "hostile_at_import:anything"
-
-    return named
+    (here / "hostile_at_import.py").write_text(f"import os, signal, time\n{code}\n")
+    return "hostile_at_import:anything"
 
 
 @pytest.mark.parametrize("name", ["", f"{HOSTILE}:hangs_when_looked_at"])
-def test_loading_ends_whatever_is_loaded(
-    name: str, at_import: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_ends_whatever_is_loaded(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair, "LOADING", 1.0)
     with pytest.raises(LoadError, match="did not finish within 1 s"):
-        list(run(name or at_import("time.sleep(600)"), ONE_OF_EACH, QUICKLY))
+        list(run(name or at_import(here, "time.sleep(600)"), ONE_OF_EACH, QUICKLY))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says that a process is stopped")
-def test_an_import_that_stops_its_process_is_told_at_once(at_import: Callable[[str], str]) -> None:
+def test_an_import_that_stops_its_process_is_told_at_once(here: Path) -> None:
     began = time.monotonic()
     with pytest.raises(LoadError, match="it stopped its own process, as SIGSTOP does"):
-        list(run(at_import("os.kill(os.getpid(), signal.SIGSTOP)"), ONE_OF_EACH, QUICKLY))
+        list(run(at_import(here, "os.kill(os.getpid(), signal.SIGSTOP)"), ONE_OF_EACH, QUICKLY))
     assert time.monotonic() - began < pair.LOADING
 
 
@@ -178,9 +170,9 @@ def test_an_import_that_stops_its_process_is_told_at_once(at_import: Callable[[s
         ("raise SystemExit(0)", "failed: SystemExit: 0"),
     ],
 )
-def test_what_cannot_be_loaded_is_said_in_a_sentence(name: str, words: str, at_import: Callable[[str], str]) -> None:
+def test_what_cannot_be_loaded_is_said_in_a_sentence(name: str, words: str, here: Path) -> None:
     with pytest.raises(LoadError) as raised:
-        list(run(at_import(name) if "(" in name else name, ONE_OF_EACH, Effort()))
+        list(run(at_import(here, name) if "(" in name else name, ONE_OF_EACH, Effort()))
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,22 +103,14 @@ def test_an_answer_is_of_the_type_that_its_experiment_declares(value: Any, kind:
     assert conforms(value, kind) is does
 
 
-class Ended:
-    """A stand-in for a process that has ended."""
-
-    pid, exitcode = 0, -9
-
-    def join(self, timeout: float) -> None:
-        pass
-
-
+ENDED: Any = SimpleNamespace(pid=0, exitcode=-9, join=lambda timeout: None)  # stands in for a process that has ended
 Ends = tuple[ChildProcess, socket.socket]
 
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     ours, theirs = socket.socketpair()
-    yield ChildProcess(Ended(), Channel(ours), timeout=0.3), theirs
+    yield ChildProcess(ENDED, Channel(ours), timeout=0.3), theirs
     ours.close()
     theirs.close()
 

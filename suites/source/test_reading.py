@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,34 +34,29 @@ def attention(x, h, weights, config, chunk=48):
 """
 
 
-@pytest.fixture
-def written(here: Path) -> Callable[..., OwnCode]:
+def written(here: Path, text: str, **helpers: str) -> OwnCode:
     """Writes a module, imports it, and reads the code of the function `attention` in it."""
-
-    def read(text: str, **helpers: str) -> OwnCode:
-        for name, content in {"written_layer": text, **helpers}.items():
-            (here / f"{name}.py").write_text(content)
-        importlib.invalidate_caches()
-        module = importlib.import_module("written_layer")
-        return read_code("written_layer", implementation(attention=module.attention, arrays="numpy"))
-
-    return read
+    for name, content in {"written_layer": text, **helpers}.items():
+        (here / f"{name}.py").write_text(content)
+    importlib.invalidate_caches()
+    module = importlib.import_module("written_layer")
+    return read_code("written_layer", implementation(attention=module.attention, arrays="numpy"))
 
 
 def value(code: OwnCode, wanted: float) -> Number:
     return next(number for number in code.numbers if number.value == wanted)
 
 
-def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(written: Callable[..., OwnCode]) -> None:
-    (file,) = written(LAYER).files
+def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(here: Path) -> None:
+    (file,) = written(here, LAYER).files
     assert file.lines.called == {7, 8, 9, 10, 13}  # without `# pragma: no cover`
     assert file.lines.imported == {1, 3, 6}
     assert file.lines.first == {14: 13}
     assert file.lines.branches == {7: {8, 9}, 9: {10}}  # not to excluded lines
 
 
-def test_numbers_are_found_with_what_follows_from_them(written: Callable[..., OwnCode]) -> None:
-    code = written(LAYER)
+def test_numbers_are_found_with_what_follows_from_them(here: Path) -> None:
+    code = written(here, LAYER)
     assert {n.value for n in code.numbers if n.telling == COMPARED} == {1024, 1e-4}
     assert {n.value for n in code.numbers if n.telling == LIMIT} == {48, 96}
     assert {20.0, 10.0, 2.0} <= {n.value for n in code.numbers}
@@ -70,35 +64,35 @@ def test_numbers_are_found_with_what_follows_from_them(written: Callable[..., Ow
     assert value(code, 48).guards == frozenset()
 
 
-def test_a_number_is_known_by_what_it_is_compared_with_or_limits(written: Callable[..., OwnCode]) -> None:
+def test_a_number_is_known_by_what_it_is_compared_with_or_limits(here: Path) -> None:
     steps = "for _ in range(min(config.steps, 16)):\n        x = x.max(-7) + x.clip(-5, 5)"
-    code = written(f"def attention(x, h, weights, config):\n    {steps}\n    return x if x.shape[1] > 9 else x")
+    code = written(here, f"def attention(x, h, weights, config):\n    {steps}\n    return x if x.shape[1] > 9 else x")
     assert "steps" in value(code, 16).words
     assert "x" in value(code, 5).words
     assert "shape[1]" in value(code, 9).words
     assert not value(code, 7).words  # an axis
 
 
-def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., OwnCode]) -> None:
+def test_a_number_that_a_function_closes_over_is_found(here: Path) -> None:
     code = written(
+        here,
         "def made(most):\n    def attention(x, h, weights, config):\n        return x if h.shape[1] < most else h\n"
-        "    return attention\n\n\nattention = made(most=37 + len('abc'))\n"
+        "    return attention\n\n\nattention = made(most=37 + len('abc'))\n",
     )
     assert value(code, 40).telling == COMPARED
 
 
-def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[..., OwnCode]) -> None:
+def test_what_is_imported_from_the_same_folder_is_its_own_too(here: Path) -> None:
     code = written(
+        here,
         "import numpy\nfrom helper_of_layer import attention\n",
         helper_of_layer="def attention(x, h, weights, config):\n    return x\n",
     )
     assert [Path(file.path).name for file in code.files] == ["helper_of_layer.py", "written_layer.py"]
 
 
-def test_code_comes_back_from_the_wire_as_it_went_and_anything_else_is_not_believed(
-    written: Callable[..., OwnCode],
-) -> None:
-    code = written(LAYER)
+def test_code_comes_back_from_the_wire_as_it_went_and_anything_else_is_not_believed(here: Path) -> None:
+    code = written(here, LAYER)
     assert from_plain(as_plain(code)) == code
     for account in (None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}):
         assert from_plain(account) == OwnCode(problems=("its process sent no account of its code",))
@@ -148,31 +142,31 @@ def test_installed_code_and_our_own_get_a_sentence(module: str) -> None:
     assert read_code(module, reference) == OwnCode(problems=(words,))
 
 
-def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callable[..., OwnCode]) -> None:
+def test_generated_functions_get_a_sentence_and_the_rest_is_read(here: Path) -> None:
     code = written(
-        "def helper(x):\n    return x\n\n\nexec('def attention(x, h, weights, config):\\n    return helper(x)')\n"
+        here,
+        "def helper(x):\n    return x\n\n\nexec('def attention(x, h, weights, config):\\n    return helper(x)')\n",
     )
     assert code.problems == ("attention was generated while the program ran (<string>), so its lines are not seen",)
     assert [file.lines.called for file in code.files] == [{2}]
 
 
-def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
-    written: Callable[..., OwnCode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newer = made(str(tmp_path / "newer_helper.py"))
-    (tmp_path / "newer_helper.py").write_text("type Pair[T] = (T, T)\nprint(t'{Pair}' ???)\n")
+def test_a_file_that_this_python_cannot_parse_gets_a_sentence(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = made(str(here / "newer_helper.py"))
+    (here / "newer_helper.py").write_text("type Pair[T] = (T, T)\nprint(t'{Pair}' ???)\n")
     monkeypatch.setitem(sys.modules, "newer_helper", newer)
-    code = written(LAYER)
+    code = written(here, LAYER)
     assert [Path(file.path).name for file in code.files] == ["written_layer.py"]
     assert len(code.problems) == 1
     assert "newer_helper.py could not be read: SyntaxError" in code.problems[0]
 
 
-def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callable[..., OwnCode]) -> None:
+def test_decorated_functions_and_lambdas_are_read_like_any_other(here: Path) -> None:
     code = written(
+        here,
         "import functools\n\n\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n"
         "    return g\n\n\n@kept\ndef attention(x, h, weights, config):\n"
-        "    return (lambda y: y if y.ndim > 33 else -y)(x)\n"
+        "    return (lambda y: y if y.ndim > 33 else -y)(x)\n",
     )
     assert code.problems == ()
     assert code.files[0].lines.called == {5, 6, 7, 8, 13}
