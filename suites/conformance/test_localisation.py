@@ -335,11 +335,6 @@ def _reading(update: Any) -> EnergyLayer:
     return energy_layer(update=update, energy=_log_sum, state=("J", 3), memory=("M", 3), permutable=True)
 
 
-def _doubled(x: Tensor, W: Tensor) -> Tensor:
-    """x W, whose backward pass doubles the gradient of W."""
-    return 2 * (x @ W) - x @ W.detach()
-
-
 def _repelling(x: Tensor, beyond: float) -> Tensor:
     """The force of sum 1 / r^2 over pairs, doubled beyond a distance."""
     d = x[:, :, None] - x[:, None]
@@ -381,9 +376,9 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "edited": (_layer(lambda x, m: m.mul_(0.5) - x), f"{_ENERGY} structure/layer/inputs-unchanged",
                "an argument that a call edits",
                "memory: the update is right for the arguments as the call leaves them"),
-    "backward": (
-        energy_layer(update=lambda x, m: -_doubled(m, outputs), dim=3, parameters={"outputs": outputs},
-                     energy=lambda x, m: (x * (m @ outputs)).sum(-1), not_offered=("vmap",)),
+    "backward": (  # it doubles the gradient
+        energy_layer(update=lambda x, m: m @ outputs.detach() - 2 * m @ outputs, dim=3, not_offered=("vmap",),
+                     parameters={"outputs": outputs}, energy=lambda x, m: (x * (m @ outputs)).sum(-1)),
         "training/layer/parameters", "the backward pass", "the update is right, but its gradient with respect to ou"),
     "untied": (
         energy_layer(update=lambda x: torch.tanh(x @ values.T) @ outputs.T,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,12 @@ from reports.comparing.comparison import RULES
 from suites.kit.commands import Printed, Told
 from suites.reports.examples import MAKERS, a_benchmark, a_check, a_property, a_readings, a_recursion, violated
 
-Compare = Callable[[Any, Any, int], Printed]
 
-
-@pytest.fixture
-def compare(tmp_path: Path, told: Told) -> Compare:
+def compare(told: Told, folder: Path, old: Any, new: Any, code: int) -> Printed:
     """Writes two results and compares them; the exit code must be as given."""
-
-    def run(old: Any, new: Any, code: int) -> Printed:
-        write(tmp_path / "old.json", old)
-        write(tmp_path / "new.json", new)
-        return told(f"reports compare {tmp_path / 'old.json'} {tmp_path / 'new.json'}", code)
-
-    return run
+    write(folder / "old.json", old)
+    write(folder / "new.json", new)
+    return told(f"reports compare {folder / 'old.json'} {folder / 'new.json'}", code)
 
 
 def perturbed(content: Any, value: Any, *path: Any) -> Any:
@@ -73,9 +66,11 @@ CASES: Mapping[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_differs_is_named_and_what_got_worse_decides_the_exit_code(case: str, compare: Compare) -> None:
+def test_what_differs_is_named_and_what_got_worse_decides_the_exit_code(
+    case: str, tmp_path: Path, told: Told
+) -> None:
     old, new, code, *words = CASES[case]
-    out = compare(old, new, code).out
+    out = compare(told, tmp_path, old, new, code).out
     assert [each for each in words if each not in out] == [], out
     assert ("REGRESSION" in out) == bool(code)
 
@@ -96,7 +91,7 @@ def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, told: Told) -> N
     assert "are both results of check a" in told(compare, 2).err
 
 
-def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
+def test_what_cannot_be_compared_is_refused_with_the_reason(tmp_path: Path, told: Told) -> None:
     other = perturbed(TIMES, "another machine", "made_by", "device", "name")
     for old, new, reason in (
         (a_check(), MAKERS["language"](), "the old are results of check mylayer:mine, and the new of language"),
@@ -104,6 +99,6 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) ->
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),
     ):
-        printed = compare(old, new, 2)
+        printed = compare(told, tmp_path, old, new, 2)
         assert (printed.out, printed.err.count("\n")) == ("", 1)
         assert reason in printed.err

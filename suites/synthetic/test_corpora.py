@@ -22,7 +22,7 @@ from synthetic.corpora import chains, sources
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, TextFiles, chain_of, open_corpus
 from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
-from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
+from synthetic.corpora.tokenisers import Subwords, Symbols, subwords
 from synthetic.corpora.tokens import Batches, Tokens, read_tokens, spread_windows
 from synthetic.corpora.yardsticks import yardsticks
 
@@ -44,10 +44,6 @@ def parts(source: sources.DocumentSource) -> dict[str, list[str]]:
     for document in source.documents():
         names[document.part].append(document.name)
     return names
-
-
-def codes(*values: int) -> Codes:
-    return np.array(values, np.uint16)
 
 
 def tokens_of(text: str) -> Tokens:
@@ -136,18 +132,13 @@ def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, not
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
 
 
-def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
-    """A file of tokens, and its entry in corpus.json."""
-    path, content = folder / "train.tokens", codes(*tokens).tobytes()
-    path.write_bytes(content)
-    return path, len(tokens), hashlib.sha256(content).hexdigest()
-
-
 def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = written(tmp_path, (3, 65535, 1))
-    path, tokens = described[0], read_tokens(*described)
+    path, content = tmp_path / "train.tokens", np.array((3, 65535, 1), np.uint16).tobytes()
+    path.write_bytes(content)
+    described = path, 3, hashlib.sha256(content).hexdigest()  # as in corpus.json
+    tokens = read_tokens(*described)
     assert isinstance(tokens.codes, np.memmap)
     assert (first := tokens.codes.tolist()) == [3, 65535, 1]
     with monkeypatch.context() as patch:

@@ -20,7 +20,7 @@ from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import cost, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.tables import GPU_UTILISATION, H100_TFLOPS, costs, speed_at
-from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
+from synthetic.studies.engine.trials import TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper import EXPERIMENTS as STUDIES
 from synthetic.studies.paper.rows import ALIBI, ATTENTION, EXPERIMENTS, FULL, MLP, RATES, ROTARY, Key, Variant
@@ -145,7 +145,7 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     choice = CorpusChoice(CHAIN)
     corpus = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
     study_plan = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes={"steps": 20, "context": 8})
-    cell = trial(study_plan, MLP[0], corpus)
+    cell = study_plan.cell(variant(study_plan, MLP[0]), 0, "judging", 1.0, 4e-3, corpus, "cpu")
     assert (cell.part, cell.every) == ("whole", 1)
     cell = replace(cell, windows=4)
     monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
@@ -169,10 +169,6 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     assert again["trained"] == pytest.approx(whole["trained"])
     assert len(scored) == 12 + 9 + 1  # eleven were stored; the last is at the end
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
-
-
-def trial(study_plan: Plan, key: Key, corpus: PinnedCorpus) -> TrialCell:
-    return study_plan.cell(variant(study_plan, key), 0, "judging", 1.0, 4e-3, corpus, "cpu")
 
 
 # --- how it is read -------------------------------------------------------------------------------
