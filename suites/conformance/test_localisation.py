@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify import check_implementation, energy_layer, implementation
-from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.boxes import form_of
@@ -224,30 +223,23 @@ def test_nothing_is_named_in_a_correct_implementation(layer: str) -> None:
 
 
 def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
-    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        W_Q, W_K = weights["W_Q"], weights["W_K"]
-        queries, keys = (torch.einsum("bjd,krd->bkjr", a, W) for a, W in ((x, W_Q), (h, W_K)))
-        scores = queries @ keys.mT / config.temperature
-        scores = scores + torch.full(scores.shape[-2:], -torch.inf, dtype=scores.dtype).triu(1)
-        weight = torch.softmax(scores, -1, dtype=torch.float32).to(x.dtype)
-        return x + torch.einsum("bkjr,krd->bjd", weight @ keys, W_Q)
+    class InFloat32(Plain):
+        def softmax(self, logits: Tensor) -> Tensor:
+            return torch.softmax(logits, -1, dtype=torch.float32).to(logits.dtype)
 
-    bare = ("steps", "step-size", "diagonal", "position", "preconditioner", "norm", "validation")
-    mine = implementation(attention=attention, not_offered=bare)
-    record = judged(mine, "gradient/attention/plain", examples=12)
+    record = judged(InFloat32().subject(), "gradient/attention/plain", examples=12)
     assert record.part == "precision"
     assert "softmax(..., dtype=torch.float32)" in str(record.because)
 
 
 def test_blocks_of_hidden_units_that_read_each_other_are_told_by_their_size() -> None:
-    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        for V, W in zip(*(weights[name].split(16) for name in "VW"), strict=True):  # for all steps
-            x = x + config.step_size * ((h @ W.T) * F.relu(x @ V.T).square()) @ V
-        return x
+    class InBlocks(Plain):
+        def mlp(self, x: Tensor, h: Tensor, w: Any, c: Any) -> Tensor:
+            for V, W in zip(*(w[name].split(16) for name in "VW"), strict=True):  # for all steps
+                x = super().mlp(x, h, {"V": V, "W": W}, c)
+            return x
 
-    absent = [f"activation:{name}" for name in ACTIVATIONS if name != "relu2"]
-    mine = implementation(mlp=mlp, not_offered=["steps", "preconditioner", "norm", "validation", *absent])
-    record = judged(mine, "gradient/mlp/relu2")
+    record = judged(InBlocks().subject(), "gradient/mlp/relu2")
     assert (record.part, record.because) == ("number of hidden units", "16 hidden units are right, 17 are wrong")
 
 
@@ -296,13 +288,9 @@ _zeros = _masked(*(functools.partial(f, fill=0.0) for f in (_attention, _log_sum
 _deaf = _masked(lambda x, m, mask: _attention(x, m), lambda x, m, mask: _log_sum(x, m))
 
 
-def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
-    if "P_d" not in weights:
-        return reference.reference.functions["attention"](x, h, weights, config)
-    d = weights["P_d"]
-    # the d whose exact softplus is F.softplus(d)
-    inner = torch.where(d > 20, d + torch.log1p(-torch.exp(-F.softplus(d))), d)
-    return reference.reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
+class _SoftplusOfTorch(Plain):
+    def positive(self, d: Tensor) -> Tensor:
+        return F.softplus(d)
 
 
 class _Forgetful(Plain):
@@ -386,7 +374,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                      state=("J", 3), memory=None, parameters={"values": values, "outputs": outputs}),
         "training/layer/parameters", "untied parameters", "a weight may be stored twice instead of tied"),
     "dropout": (_layer(lambda x, m: _drop(m - x)), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
-    "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",
+    "softplus": (_SoftplusOfTorch().subject(), "extremes/attention/preconditioner-every-magnitude",
                  "preconditioner", "threshold of torch's F.softplus"),
     "buffer": (_layer(_moving), "structure/layer/inputs-unchanged", _TWICE,
                "no call may change a buffer"),

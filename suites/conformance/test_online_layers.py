@@ -50,6 +50,18 @@ def layer(update: Callable[..., Any] = lambda S, m: (m.v, S), **more: Any) -> An
     return online_layer(**{"update": update, "loss": loss, "read": read, **SHAPES, **more})
 
 
+def summing(absent: tuple[str, ...], factor: float = 1.0, **more: Any) -> Any:
+    """Linear attention, whose state leaves the domain of initial ones: sums of k v^T, for all tokens at once."""
+
+    def update(S: Tensor | None, m: Any) -> tuple[Tensor, Tensor | None]:
+        assert (S is None) == ("first-state" in absent)
+        sums = torch.einsum("bjk,bjv->bjkv", m.k, factor * m.v).cumsum(1) + (0 if S is None else S[:, None])
+        return torch.einsum("bjk,bjkv->bjv", m.k, sums), None if "last-state" in absent else sums[:, -1]
+
+    overlap = lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v)  # noqa: E731
+    return layer(update, loss=overlap, not_offered=absent, **more)
+
+
 def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
 
@@ -109,14 +121,7 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
 def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
     absent: tuple[str, ...], factor: float, verdict: Verdict
 ) -> None:
-    """With sums of k v^T, for all tokens at once."""
-
-    def update(S: Tensor | None, m: Any) -> tuple[Tensor, Tensor | None]:
-        assert (S is None) == ("first-state" in absent)
-        sums = torch.einsum("bjk,bjv->bjkv", m.k, factor * m.v).cumsum(1) + (0 if S is None else S[:, None])
-        return torch.einsum("bjk,bjkv->bjv", m.k, sums), None if "last-state" in absent else sums[:, -1]
-
-    declared = layer(update, loss=lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), not_offered=absent)
+    declared = summing(absent, factor)
     for id_ in ("structure/layer/reference", "training/layer/reference"):
         assert judged(declared, id_, examples=12).verdict == verdict
 
@@ -187,12 +192,6 @@ def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence:
         assert sentence in str(record.reason)
 
 
-def summing(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
-    """Linear attention, whose state leaves the domain of initial states."""
-    sums = S[:, None] + torch.einsum("bjk,bjv->bjkv", m.k, m.v).cumsum(1)
-    return torch.einsum("bjk,bjkv->bjv", m.k, sums), sums[:, -1]
-
-
 def into_zeros(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
     outputs = torch.zeros(m.v.shape, dtype=m.v.dtype)
     outputs[:, 0] += m.v[:, 0]
@@ -233,8 +232,7 @@ TWINS: dict[str, Twin] = {
         LOOP, lambda: with_edits(SOLVED, ("state=(K, V),", "state=(K, V), tolerance=1e-3,")),
         lambda: with_edits(SOLVED), examples=12),
     "a state that left the domain of first ones is carried on": Twin(
-        PIECES, lambda: layer(summing, loss=lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v),
-                              domain={"state": (0.1, 1)}, not_offered=("no-state",)), examples=12),
+        PIECES, lambda: summing(("no-state",), domain={"state": (0.1, 1)}), examples=12),
     "noise is told from a cut in float32 too": Twin(
         PIECES, lambda: with_edits(IN_FLOAT32), examples=60),
     # the error of its running sums of gates is ten times what the loop's own float32 error would allow

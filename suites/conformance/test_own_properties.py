@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import getsource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,15 +191,13 @@ def test_no_property_of_the_catalogue_has_an_id_of_that_family() -> None:
     assert parse_known(f"[[violation]]\n{known}", "known.toml")[0].property == "own/is-odd"
 
 
-FILE = """
+FILE = f"""
 from dataclasses import replace
+from typing import Any
 from cemverify import layer_property
 
 @layer_property(claim="It is odd.", source="our notes", controls=("constant",))
-def is_odd(layer, question):
-    turned = replace(question, x={"x": -question.x["x"]}, memory={"memory": -question.memory["memory"]})
-    return layer.update(turned), {"x": -layer.update(question)["x"]}, 2 * layer.roundoff(question)
-"""
+{getsource(is_odd)}"""
 
 
 @pytest.fixture
