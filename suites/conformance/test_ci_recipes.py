@@ -17,6 +17,7 @@ import yaml
 from cemverify.conformance.gate.known_violations import parse_known
 from cemverify.results import envelope
 from suites.kit.commands import Told
+from suites.kit.examples import known
 from suites.kit.source import ROOT
 
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -37,14 +38,6 @@ def attention(x, h, weights, config):
 mine = implementation(attention=attention, arrays="numpy", not_offered=("norm", "validation"))
 """
 PROPERTIES = "contract/attention/shape-and-dtype gradient/attention/plain"
-ACCEPTED = """
-[[violation]]
-implementation = "mypkg.cem:mine"
-property = "gradient/attention/plain"
-cause = "update = *"
-reason = "a stub"
-expires = 9999-12-31
-"""
 # comes before the real python on the PATH: records calls of pip, and passes all else to the real one
 PYTHON = f"""#!/bin/bash
 if [ "$1 $2" = "-m pip" ]; then shift 2; printf '%s|' "$@" >> "$PIP_LOG"; echo >> "$PIP_LOG"; exit 0; fi
@@ -59,7 +52,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "cem.py").write_text(TINY)
-    (tmp_path / "work" / "known.toml").write_text(ACCEPTED)
+    (tmp_path / "work" / "known.toml").write_text(known("gradient/attention/plain", "update = *"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text(PYTHON)
     (tmp_path / "bin" / "python").chmod(0o755)
@@ -176,4 +169,4 @@ def test_the_pytest_recipe_runs(pytester: pytest.Pytester, workplace: Path) -> N
     narrowed = recipe("pytest").replace("examples=60", f"examples=6, properties={PROPERTIES.split()}")
     (workplace / "work" / "test_cem.py").write_text(narrowed)
     done = pytester.runpytest("-q", "-rx", "-p", "no:cacheprovider", "--rootdir", ".", "test_cem.py")
-    done.stdout.fnmatch_lines(["*known violation, accepted: a stub*", "*1 passed, 1 xfailed*"])
+    done.stdout.fnmatch_lines(["*known violation, accepted: because*", "*1 passed, 1 xfailed*"])

@@ -28,6 +28,7 @@ from cemverify.conformance.implementations.origin import Origin, Place, origin_o
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from examples.fused_modules import MLP
 from examples.mlp_module import GatedMLP
+from suites.kit.examples import known
 from suites.kit.judging import judged
 
 LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
@@ -341,10 +342,7 @@ def test_a_stale_entry_fails_its_own_test_and_what_is_undecided_can_be_asked_aga
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "known.toml"
-    path.write_text(
-        '[[violation]]\nimplementation = "reference"\nproperty = "contract/mlp/determinism"\n'
-        'cause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
-    )
+    path.write_text(known("contract/mlp/determinism", implementation="reference"))
     with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
         mark_of("contract/mlp/determinism", path)()
     other = mark_of("contract/mlp/shape-and-dtype", path)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,6 +31,7 @@ from cemverify.results import envelope
 from cemverify.results.envelope import ResultError, result, write
 from cemverify.results.provenance import Maker
 from suites.kit.commands import Told
+from suites.kit.examples import known
 
 CONDITIONS = Conditions("m:mine", "float64", "cpu", 60, 0)
 
@@ -142,11 +144,7 @@ TODAY = date(2027, 1, 10)
 PLAIN, ALIBI, MLP = "gradient/attention/plain", "gradient/attention/alibi", "gradient/mlp/tanh"
 
 
-def entry(property_: str, cause: str = "wrong sign", expires: str = "2027-02-19", implementation: str = MINE) -> str:
-    return (
-        f'[[violation]]\nimplementation = "{implementation}"\nproperty = "{property_}"\ncause = "{cause}"\n'
-        f'reason = "because"\nexpires = {expires}\n'
-    )
+entry = partial(known, cause="wrong sign", expires="2027-02-19")
 
 
 def settled(text: str, *records: Record, today: date = TODAY) -> tuple[list[Record], Settled]:

@@ -29,6 +29,7 @@ from cemverify.conformance.properties.own import OWN
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.results.provenance import Maker
 from suites.kit.commands import Told
+from suites.kit.examples import known
 from suites.kit.judging import finished
 
 QUICK = Effort(examples=12)
@@ -187,8 +188,7 @@ def test_a_declaration_that_cannot_be_used_is_refused_in_a_sentence(declared: di
 def test_no_property_of_the_catalogue_has_an_id_of_that_family() -> None:
     assert OWN not in {property_.family for property_ in catalogue()}
     assert not is_newer("own/is-odd", "2026.11")
-    known = 'implementation = "a:b"\nproperty = "own/is-odd"\ncause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
-    assert parse_known(f"[[violation]]\n{known}", "known.toml")[0].property == "own/is-odd"
+    assert parse_known(known("own/is-odd"), "known.toml")[0].property == "own/is-odd"
 
 
 FILE = f"""

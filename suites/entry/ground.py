@@ -24,6 +24,7 @@ from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.results.envelope import Table, result, write
 from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
+from suites.kit.examples import known
 from suites.kit.source import ROOT
 from suites.reports.examples import a_check, a_power
 from suites.runs.light import walks
@@ -50,13 +51,6 @@ def itself(layer, question):
     return layer.update(question), layer.update(question), layer.roundoff(question)
 """
 MODEL = "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(2, 3))\n"
-_ENTRY = """[[violation]]
-implementation = "cemverify:reference"  # a comment
-property = "{}"
-cause = "update*"
-reason = "because"
-expires = 2027-02-19
-"""
 
 
 def records() -> list[Record]:
@@ -87,7 +81,7 @@ def make(folder: Path) -> None:
         "own.py": OWN,
         "leaving.py": "raise SystemExit(0)\n",
         "one.txt": "words of a corpus, one after another\n" * 9,
-        "known.toml": "\n".join(map(_ENTRY.format, PROPERTIES)),
+        "known.toml": "# a comment\n".join(known(id_, "update*", "cemverify:reference") for id_ in PROPERTIES),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The layers of the documentation, each also with a mistake, as texts for files that commands judge."""
+"""The layers of the documentation, each also with a mistake, and known violations, as texts for files of commands."""
 
 from __future__ import annotations
 
@@ -38,3 +38,11 @@ mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3
 def defined(text: str) -> Any:
     """Runs a text and returns the `mine` that it defines."""
     return module_of(text, "defined_by_a_text").mine
+
+
+def known(
+    property_: str, cause: str = "*", implementation: str = "mypkg.cem:mine", expires: str = "9999-12-31"
+) -> str:
+    """An entry of a file of known violations."""
+    named = f'implementation = "{implementation}"\nproperty = "{property_}"\ncause = "{cause}"\n'
+    return f'[[violation]]\n{named}reason = "because"\nexpires = {expires}\n'
