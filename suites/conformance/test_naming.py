@@ -13,15 +13,7 @@ from cemverify.conformance.implementations.naming import LoadError, settled
 from cemverify.conformance.workers import nursery
 from cemverify.console.errors import Refusal
 from suites.kit.commands import Told
-
-MINE = """
-from cemverify import energy_layer
-
-def helper(x):
-    return x
-
-mine = energy_layer(update=helper, state=("J", 2), memory=("M", 2))
-"""
+from suites.kit.examples import PULL
 
 
 @pytest.fixture
@@ -29,11 +21,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a package with code and a folder in it, a plain folder, and a source folder."""
     for name in ("package", "package/folder", "plain", "src/sources", "not-a-name"):
         (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "layers.py").write_text(MINE)
+        (tmp_path / name / "layers.py").write_text(PULL)
     (tmp_path / "package/__init__.py").write_text("import os\n")
     (tmp_path / "src/sources/__init__.py").write_text('"""Nothing but words."""\n')
-    (tmp_path / "secretive.py").write_text(f"{MINE}\nglobals()['hidden'] = mine\n")
-    (tmp_path / "lazy.py").write_text(f"{MINE}\ndef __getattr__(name):\n    return mine\n")
+    (tmp_path / "secretive.py").write_text(f"{PULL}\nglobals()['hidden'] = mine\n")
+    (tmp_path / "lazy.py").write_text(f"{PULL}\ndef __getattr__(name):\n    return mine\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
