@@ -1,4 +1,4 @@
-"""The action and the recipes of docs/ci.md, run as they are on a tiny implementation with one known fault."""
+"""The action and the recipes of docs/ci.md, run as they are on an implementation with one known fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import yaml
 from cemverify.conformance.gate.known_violations import parse_known
 from cemverify.results import envelope
 from suites.kit.commands import Told
-from suites.kit.examples import known
+from suites.kit.examples import UNTIED, known
 from suites.kit.source import ROOT
 
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -28,15 +28,7 @@ GUIDE = (ROOT / "docs" / "ci.md").read_text()
 
 pytest_plugins = ["pytester"]
 
-# only shapes and a constant answer: one property holds, one is violated
-TINY = """
-from cemverify import implementation
-
-def attention(x, h, weights, config):
-    return x
-
-mine = implementation(attention=attention, arrays="numpy", not_offered=("norm", "validation"))
-"""
+# of the untied layer the first holds, the second is violated
 PROPERTIES = "contract/attention/shape-and-dtype gradient/attention/plain"
 # comes before the real python on the PATH: records calls of pip, and passes all else to the real one
 PYTHON = f"""#!/bin/bash
@@ -51,7 +43,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "work" / "mypkg"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "cem.py").write_text(TINY)
+    (package / "cem.py").write_text(UNTIED)
     (tmp_path / "work" / "known.toml").write_text(known("gradient/attention/plain", "update = *"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text(PYTHON)
