@@ -82,8 +82,7 @@ def test_the_server_ends_with_its_program(start: str, tmp_path: Path) -> None:
     # it waits for all processes that hold the streams, so a server that keeps running causes a timeout
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
-    status = Path(f"/proc/{int(done.stdout)}/status")
-    assert not status.exists() or "Z (zombie)" in status.read_text()
+    assert is_gone(int(done.stdout))
 
 
 _LOOKED = """

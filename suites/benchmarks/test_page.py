@@ -146,7 +146,7 @@ def test_what_a_stage_found_before_it_failed_is_kept(tmp_path: Path, monkeypatch
     assert (stage["finished"], stage["data"]) == (False, {"said": "half"})
 
 
-def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path) -> None:
     harvest.perform("device", "cpu", tmp_path, 5.0)
     file = tmp_path / "stage-device.json"
     content = json.loads(file.read_text())

@@ -162,13 +162,11 @@ def test_under_autocast_a_weight_is_cast_once_whatever_the_steps(path: blocked.P
         assert set(weights.values()) == {1}, weights
 
 
-STATE = 2 * 40 * 12  # two rows of 40 tokens and 12 features
-
-
 @pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
 def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square(diagonal: str) -> None:
     assert stored_bytes(80, 2, diagonal) < 2.1 * stored_bytes(40, 2, diagonal)
-    assert stored_bytes(40, 16, diagonal) - stored_bytes(40, 15, diagonal) == STATE
+    one_state = 2 * 40 * 12  # two rows of 40 tokens and 12 features
+    assert stored_bytes(40, 16, diagonal) - stored_bytes(40, 15, diagonal) == one_state
 
 
 def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
