@@ -18,6 +18,7 @@ from cemverify.cem import presets as paper
 from cemverify.console.parsing import again as again_
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
+from suites.kit.commands import Told
 from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS
@@ -34,8 +35,7 @@ from synthetic.training.training import Training
 Study = Callable[..., tuple[int, dict[str, Any]]]
 
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")
-SMALL = ("--preset", "tiny")
-HERE = ("--device", "cpu", "--workers", "1")
+TRAIN = ("language", "train", "--preset", "tiny", "--device", "cpu", "--workers", "1")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
         places = ("--corpora", str(corpora), "--output", str(output))
-        return main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]), envelope.read(output)
+        return main([*TRAIN, *chain, *places, *arguments]), envelope.read(output)
 
     return run
 
@@ -126,14 +126,13 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
     ],
 )
 def test_an_interrupt_says_how_to_go_on(
-    words: str, sentence: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, sentence: str, here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("synthetic.language.train.train_side_by_side", interrupted)
-    assert main(["language", "train", *SMALL, *HERE, *words.split()]) == 130
-    assert capsys.readouterr().err == f"error: {sentence}\n"
+    assert told(shlex.join(["synthetic", *TRAIN, *words.split()]), 130).err == f"error: {sentence}\n"
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
