@@ -30,6 +30,7 @@ from cemverify.conformance.properties import Offer, by_id
 from cemverify.conformance.questions.black_boxes import scattered
 from cemverify.conformance.questions.cases import dense_case
 from cemverify.power.mutants import Mutant
+from cemverify.power.mutants.base import plain_but
 from suites.kit.judging import judged, mutant, searched
 from suites.kit.source import ROOT
 
@@ -111,6 +112,11 @@ def _of_mlp(wrong: Any) -> Any:
     return implementation(mlp=mlp)
 
 
+def _but(**parts: Any) -> Any:
+    """The plain layer with other parts, each of which gets the usual ones first."""
+    return plain_but(parts).subject()
+
+
 class _InPairs(Plain):
     def rotate(self, x: Tensor, rows: Tensor, c: Any, sign: float) -> Tensor:
         def halves(array: Tensor, *shape: int) -> Tensor:
@@ -119,20 +125,10 @@ class _InPairs(Plain):
         return halves(super().rotate(halves(x, -1, 2), rows, c, sign), 2, -1)
 
 
-class _OwnHidden(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return j >= i
-
-
 class _Interleaved(Plain):
     def attention_direction(self, x: Tensor, h: Tensor, w: Any, c: Any) -> Tensor:
         own = {name: w[name].flatten(0, 1).unflatten(0, (-1, c.heads)).transpose(0, 1) for name in ("W_Q", "W_K")}
         return super().attention_direction(x, h, own, c)
-
-
-class _Tanh(Plain):
-    def sigma(self, z: Tensor, c: Any) -> Tensor:
-        return torch.tanh(z)
 
 
 _AttentionOnly, _Rotary = AttentionConfig(6, 2), AttentionConfig(8, 2, position="rotary")
@@ -147,7 +143,8 @@ _Block = BlockConfig(_AttentionOnly, MLPConfig(6, 4))
         (mutant("transposed-score-matrix").subject(), _AttentionOnly, "score",
          "with W_K for the queries and W_Q for the keys"),
         (_Interleaved().subject(), _AttentionOnly, "heads", "rows k, k + K, k + 2K ... of W_Q and W_K"),
-        (_OwnHidden().subject(), _AttentionOnly, "mask", "token 0 reads nothing: the mask hides its own key"),
+        (_but(hidden=lambda _, i, j: j >= i), _AttentionOnly, "mask",
+         "token 0 reads nothing: the mask hides its own key"),
         (mutant("model-dimension-temperature").subject(), _AttentionOnly, "temperature",
          "the square root of 6, the model dimension, not of 3, the head dimension"),
         (mutant("untied-output").subject(), _Block, "output projection", "in the block's attention: "),
@@ -155,7 +152,8 @@ _Block = BlockConfig(_AttentionOnly, MLPConfig(6, 4))
          "V and W are exchanged: it applies the activation to W h instead of V h"),
         (_of_mlp(lambda h, V, W: (F.silu(h @ V.T) * (h @ W.T)) @ W), MLPConfig(3, 2), "down projection",
          "W where V belongs: it must be the transpose of the gate projection, V"),
-        (_Tanh().subject(), _Block, "activation", "in the block's MLP: with silu it returns the result for tanh"),
+        (_but(sigma=lambda _, z, c: torch.tanh(z)), _Block, "activation",
+         "in the block's MLP: with silu it returns the result for tanh"),
     ],
 )  # fmt: skip
 def test_a_layer_that_starts_at_its_own_input_is_told_what_it_does_instead(
@@ -223,11 +221,8 @@ def test_nothing_is_named_in_a_correct_implementation(layer: str) -> None:
 
 
 def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
-    class InFloat32(Plain):
-        def softmax(self, logits: Tensor) -> Tensor:
-            return torch.softmax(logits, -1, dtype=torch.float32).to(logits.dtype)
-
-    record = judged(InFloat32().subject(), "gradient/attention/plain", examples=12)
+    narrow = _but(softmax=lambda _, logits: torch.softmax(logits, -1, dtype=torch.float32).to(logits.dtype))
+    record = judged(narrow, "gradient/attention/plain", examples=12)
     assert record.part == "precision"
     assert "softmax(..., dtype=torch.float32)" in str(record.because)
 
@@ -286,18 +281,6 @@ def _masked(attention: Any, energy: Any) -> EnergyLayer:
 
 _zeros = _masked(*(functools.partial(f, fill=0.0) for f in (_attention, _log_sum)))
 _deaf = _masked(lambda x, m, mask: _attention(x, m), lambda x, m, mask: _log_sum(x, m))
-
-
-class _SoftplusOfTorch(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return F.softplus(d)
-
-
-class _Forgetful(Plain):
-    """Forgets the first block of 64 keys in the second block."""
-
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) | ((i >= 64) & (j < 64))
 
 
 _counter = torch.nn.Module()
@@ -374,11 +357,14 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                      state=("J", 3), memory=None, parameters={"values": values, "outputs": outputs}),
         "training/layer/parameters", "untied parameters", "a weight may be stored twice instead of tied"),
     "dropout": (_layer(lambda x, m: _drop(m - x)), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
-    "softplus": (_SoftplusOfTorch().subject(), "extremes/attention/preconditioner-every-magnitude",
-                 "preconditioner", "threshold of torch's F.softplus"),
+    "softplus": (mutant("preconditioner-turns-linear-at-twenty").subject(),
+                 "extremes/attention/preconditioner-every-magnitude", "preconditioner",
+                 "threshold of torch's F.softplus"),
     "buffer": (_layer(_moving), "structure/layer/inputs-unchanged", _TWICE,
                "no call may change a buffer"),
-    "a block of keys": (_Forgetful().subject(), "gradient/attention/long-rows", "mask", "token 64 sees [64]"),
+    # the first block of 64 keys is forgotten in the second
+    "a block of keys": (_but(hidden=lambda _, i, j: (j > i) | ((i >= 64) & (j < 64))), "gradient/attention/long-rows",
+                        "mask", "token 64 sees [64]"),
 }  # fmt: skip
 
 
@@ -446,13 +432,8 @@ def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
     assert judged(_layer(Cached()), "structure/layer/inputs-unchanged", examples=12).verdict == Verdict.HOLDS
 
 
-class _Loud(Plain):
-    """Updates that are ten thousand times as large: sums are rounded at that size."""
-
-    def advance(self, x: Tensor, heads: Tensor, w: Any, c: Any) -> Tensor:
-        return super().advance(x, 1e4 * heads, w, c)
-
-
 def test_a_wrong_formula_is_not_blamed_on_the_cache() -> None:
-    assert judged(_Loud().subject(), "structure/decode/every-prefix").verdict == Verdict.HOLDS
-    assert judged(_Loud().subject(), "precision/attention/bfloat16").part != "cache"
+    """Updates are ten thousand times as large: sums are rounded at that size."""
+    loud = _but(advance=lambda usual, x, heads, w, c: usual.advance(x, 1e4 * heads, w, c))
+    assert judged(loud, "structure/decode/every-prefix").verdict == Verdict.HOLDS
+    assert judged(loud, "precision/attention/bfloat16").part != "cache"
