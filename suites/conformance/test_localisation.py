@@ -105,13 +105,6 @@ def test_two_options_that_are_wrong_together_are_told_and_no_cache_where_x_that_
     assert localise(Caller(mine), dense_case(AttentionConfig(4, 2, 2), 1, 4, 0)) is None
 
 
-def _of_mlp(wrong: Any) -> Any:
-    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        return h + config.step_size * wrong(h, weights["V"], weights["W"])
-
-    return implementation(mlp=mlp)
-
-
 def _but(**parts: Any) -> Any:
     """The plain layer with other parts, each of which gets the usual ones first."""
     return plain_but(parts).subject()
@@ -148,9 +141,9 @@ _Block = BlockConfig(_AttentionOnly, MLPConfig(6, 4))
         (mutant("model-dimension-temperature").subject(), _AttentionOnly, "temperature",
          "the square root of 6, the model dimension, not of 3, the head dimension"),
         (mutant("untied-output").subject(), _Block, "output projection", "in the block's attention: "),
-        (_of_mlp(lambda h, V, W: (h @ V.T * F.silu(h @ W.T)) @ V), MLPConfig(3, 2), "gate",
-         "V and W are exchanged: it applies the activation to W h instead of V h"),
-        (_of_mlp(lambda h, V, W: (F.silu(h @ V.T) * (h @ W.T)) @ W), MLPConfig(3, 2), "down projection",
+        (implementation(mlp=lambda x, h, w, c: h + c.step_size * (h @ w["V"].T * F.silu(h @ w["W"].T)) @ w["V"]),
+         MLPConfig(3, 2), "gate", "V and W are exchanged: it applies the activation to W h instead of V h"),
+        (mutant("untied-down").subject(), MLPConfig(3, 2), "down projection",
          "W where V belongs: it must be the transpose of the gate projection, V"),
         (_but(sigma=lambda _, z, c: torch.tanh(z)), _Block, "activation",
          "in the block's MLP: with silu it returns the result for tanh"),
