@@ -356,6 +356,33 @@ def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda an
     return answer
 
 
+def preceded_by(change: Callable[..., object]) -> Function:
+    """An `answer` that is right; before it, `change` gets the call and its arguments."""
+
+    def answer(call: Function, *arguments: Any) -> Any:
+        change(call, *arguments)
+        return call(*arguments)
+
+    return answer
+
+
+def followed_by(change: Callable[..., object]) -> Function:
+    """An `answer` that is right; after it, `change` gets the call and its arguments."""
+
+    def answer(call: Function, *arguments: Any) -> Any:
+        right = call(*arguments)
+        change(call, *arguments)
+        return right
+
+    return answer
+
+
+def overwrite(array: Any, values: Any) -> Any:
+    """Writes into an array of torch or NumPy."""
+    array[...] = values
+    return array
+
+
 def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:
     """The implementation with `change(name, function)` in place of each of its functions."""
     functions: Mapping[str, Function] = {

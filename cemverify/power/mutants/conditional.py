@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.power.mutants.base import ANSWER, Call, Zoo, fault, in_dtype
+from cemverify.power.mutants.base import ANSWER, Call, Zoo, fault, followed_by, in_dtype, overwrite
 from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("conditional")
@@ -102,29 +102,17 @@ def draws_noise(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
 
 
-@ZOO.calls("contract/attention/inputs-unchanged", "kept: W_Q*", edits=True)
-@fault("W_Q is scaled in place.")
-def edits_its_weights(call: Call, *arguments: Any) -> Any:
-    answer, weights = call(*arguments), arguments[-2]
-    if "W_Q" in weights and call.name == "attention":
-        weights["W_Q"][...] = weights["W_Q"] * 2
-    return answer
-
-
-@ZOO.calls("contract/attention/inputs-unchanged", "kept: h*", edits=True)
-@fault("The memory is overwritten with zeros after use.")
-def edits_its_memory(call: Call, *arguments: Any) -> Any:
-    answer = call(*arguments)
-    if len(arguments) == 4:
-        arguments[1][...] = 0.0
-    return answer
-
-
 def _rounded(answer: Any) -> Any:
     return in_dtype(in_dtype(answer, "float32"), str(answer.dtype).removeprefix("torch."))
 
 
 ZOO += [
+    ZOO.calling("edits-its-weights", "W_Q is scaled in place.",
+        "contract/attention/inputs-unchanged", "kept: W_Q*", edits=True, answer=followed_by(lambda call, *a:
+            overwrite(W := a[-2]["W_Q"], W * 2) if "W_Q" in a[-2] and call.name == "attention" else None)),
+    ZOO.calling("edits-its-memory", "The memory is overwritten with zeros after use.",
+        "contract/attention/inputs-unchanged", "kept: h*", edits=True,
+        answer=followed_by(lambda _, *a: overwrite(a[1], 0.0) if len(a) == 4 else None)),
     ZOO.calling("wrong-on-views", "Arrays that are not contiguous are read as if they were contiguous.",
         "gradient/attention/plain", ANSWER, answer=lambda call, first, *arguments: call(_misread(first), *arguments)),
     ZOO.calling("scales-by-the-batch",

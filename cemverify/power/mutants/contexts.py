@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import ANSWER, After, Call, Function, Zoo, fault
+from cemverify.power.mutants.base import ANSWER, After, Call, Function, Zoo, fault, in_both
 
 ZOO = Zoo("contexts")
 
@@ -48,6 +49,13 @@ def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) 
     if not is_traced(heads):
         heads = Backwards.apply(heads, lambda product: product * next(kept))  # type: ignore[no-untyped-call]
     return usual.advance(x, heads, w, c)
+
+
+def first_are_trained(count: int, layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    """A layer's output; the backward pass skips all steps except the first few."""
+    first: Tensor = layer(x, h, w, replace(c, steps=min(count, c.steps)))
+    rest: Tensor = layer(first, h, w, replace(c, steps=c.steps - count)) if c.steps > count else first
+    return first + (rest - first).detach()
 
 
 @ZOO.calls("contexts/attention/any-options", "*", also=("mlp",))
@@ -114,8 +122,7 @@ ZOO += [
         advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
     ZOO.but("steps-beyond-the-sixth-are-not-trained", "Gradients flow back through the first six steps alone.",
         "contexts/mlp/any-options", _PRODUCT, also=("attention",), needs=("steps",),
-        attention=lambda usual, x, h, w, c: first_are_trained(6, usual.attention, x, h, w, c),
-        mlp=lambda usual, x, h, w, c: first_are_trained(6, usual.mlp, x, h, w, c)),
+        **in_both(partial(first_are_trained, 6))),
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
         "contexts/attention/any-options", _PRODUCT, keys=After(lambda keys, *_:
             torch.cat((keys[..., :40, :], keys[..., 40:, :].detach()), -2))),
@@ -135,13 +142,6 @@ ZOO += [
         "A backward pass gives away what it kept, and a second one through the same graph gives zeros.",
         "contexts/attention/any-options", _PRODUCT, also=("mlp",), advance=pulls_back_once),
 ]  # fmt: skip
-
-
-def first_are_trained(count: int, layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-    """A layer's output; the backward pass skips all steps except the first few."""
-    first: Tensor = layer(x, h, w, replace(c, steps=min(count, c.steps)))
-    rest: Tensor = layer(first, h, w, replace(c, steps=c.steps - count)) if c.steps > count else first
-    return first + (rest - first).detach()
 
 
 @ZOO.calls("contexts/attention/any-options", "*", also=("mlp",))

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from cemverify.power.mutants.base import ANSWER, Call, Zoo, arrays_of, fault, in_dtype, remembering
+from cemverify.power.mutants.base import (
+    ANSWER,
+    Call,
+    Zoo,
+    arrays_of,
+    fault,
+    followed_by,
+    in_dtype,
+    overwrite,
+    remembering,
+)
 
 ZOO = Zoo("contract")
 
@@ -23,56 +33,6 @@ _OFF = 1 + 1e-3
 
 
 # --- arguments ------------------------------------------------------------------------------------------
-
-
-@ZOO.calls(_INPUTS, "kept: gain*", also=("mlp", "decode"), edits=True)
-@fault("The gain is squared in place where the norm is folded.")
-def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
-    answer, (*_, weights, config) = call(*arguments), arguments
-    if getattr(config, "norm", "") == "folded":
-        weights["gain"][...] = weights["gain"] ** 2
-    return answer
-
-
-@ZOO.calls(
-    _INPUTS,
-    "kept: W_Q*",
-    also=("contexts/attention/any-options",),
-    of="attention",
-    edits=True,
-)
-@fault("In inference mode the temperature is divided into W_Q, in place, as for serving.")
-def folds_its_temperature_for_serving(call: Call, *arguments: Any) -> Any:
-    answer = call(*arguments)
-    if torch.is_inference_mode_enabled():
-        arguments[-2]["W_Q"].div_(2.0)
-    return answer
-
-
-@ZOO.calls("contract/decode/inputs-unchanged", "kept: P_d*", also=("mlp", "attention"), edits=True)
-@fault("softplus is applied to P_d in place.")
-def edits_its_preconditioner(call: Call, *arguments: Any) -> Any:
-    answer, weights = call(*arguments), arguments[-2]
-    if "P_d" in weights:
-        weights["P_d"][...] = abs(weights["P_d"]) + 1
-    return answer
-
-
-@ZOO.calls("contract/mlp-energy/inputs-unchanged", "changed", also=_ANY_INPUTS)
-@fault("A weight is taken out of the mapping.")
-def takes_out_a_weight(call: Call, *arguments: Any) -> Any:
-    answer = call(*arguments)
-    arguments[-2].popitem()
-    return answer
-
-
-@ZOO.calls(_INPUTS, "changed", also=("attention-energy",))
-@fault("The step size in the configuration is halved.")
-def edits_its_configuration(call: Call, *arguments: Any) -> Any:
-    answer, config = call(*arguments), arguments[-1]
-    if hasattr(config, "step_size"):
-        object.__setattr__(config, "step_size", config.step_size / 2)
-    return answer
 
 
 class _Counted(torch.nn.Module):
@@ -93,6 +53,22 @@ COUNTED = _Counted()
 
 
 ZOO += [
+    ZOO.calling("squares-a-folded-gain", "The gain is squared in place where the norm is folded.",
+        _INPUTS, "kept: gain*", also=("mlp", "decode"), edits=True, answer=followed_by(lambda _, *a:
+            overwrite(a[-2]["gain"], a[-2]["gain"] ** 2) if getattr(a[-1], "norm", "") == "folded" else None)),
+    ZOO.calling("folds-its-temperature-for-serving",
+        "In inference mode the temperature is divided into W_Q, in place, as for serving.",
+        _INPUTS, "kept: W_Q*", also=("contexts/attention/any-options",), of="attention", edits=True,
+        answer=followed_by(lambda _, *a: a[-2]["W_Q"].div_(2.0) if torch.is_inference_mode_enabled() else None)),
+    ZOO.calling("edits-its-preconditioner", "softplus is applied to P_d in place.",
+        "contract/decode/inputs-unchanged", "kept: P_d*", also=("mlp", "attention"), edits=True,
+        answer=followed_by(lambda _, *a: overwrite(d := a[-2]["P_d"], abs(d) + 1) if "P_d" in a[-2] else None)),
+    ZOO.calling("takes-out-a-weight", "A weight is taken out of the mapping.",
+        "contract/mlp-energy/inputs-unchanged", "changed", also=_ANY_INPUTS,
+        answer=followed_by(lambda _, *a: a[-2].popitem())),
+    ZOO.calling("edits-its-configuration", "The step size in the configuration is halved.",
+        _INPUTS, "changed", also=("attention-energy",), answer=followed_by(lambda _, *a:
+            object.__setattr__(a[-1], "step_size", a[-1].step_size / 2) if hasattr(a[-1], "step_size") else None)),
     ZOO.calling("moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
         "contract/attention/inputs-unchanged", "changed",
         also=_ANY_INPUTS, answer=lambda call, *arguments: COUNTED(call(*arguments))),

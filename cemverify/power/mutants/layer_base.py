@@ -121,11 +121,6 @@ def first_of(states: Any) -> Any:
     return states[0] if isinstance(states, tuple) else states
 
 
-def last_of(states: Any) -> Any:
-    """The array, or the last of a tuple."""
-    return states[-1] if isinstance(states, tuple) else states
-
-
 def from_the_start(a: Tensor) -> Tensor:
     """The numbers of an array read as if it were not a view: from the start of its storage, one after the other."""
     size = a.untyped_storage().size() // a.element_size()

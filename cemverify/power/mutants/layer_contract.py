@@ -12,8 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.power.mutants.base import Function, fault
-from cemverify.power.mutants.layer_base import LayerZoo, OfLayer, each, first_of, from_the_start, last_of, remembered
+from cemverify.power.mutants.base import Function, fault, followed_by, preceded_by
+from cemverify.power.mutants.layer_base import (
+    LayerZoo,
+    OfLayer,
+    each,
+    first_of,
+    from_the_start,
+    remembered,
+    states_of,
+)
 
 ZOO = LayerZoo("layer-contract")
 
@@ -34,14 +42,10 @@ def _in(example: str, of: str = "update", *, edits: bool = False) -> OfLayer:
 # --- the state map ---------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "kept: state map, x", **_in("energy_transformer", "state_map", edits=True))
-@fault("The state map centres its argument in place.")
-def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
-    x -= x.mean(-1, keepdim=True)
-    return f(x)
-
-
 ZOO += [
+    ZOO.answering("energy-transformer-norm-in-place", "The state map centres its argument in place.",
+        _INPUTS, "kept: state map, x", **_in("energy_transformer", "state_map", edits=True),
+        answer=preceded_by(lambda _, x: x.sub_(x.mean(-1, keepdim=True)))),
     ZOO.answering("energy-transformer-norm-remembered",
         "The state map returns its last output for the same array, edited or not.",
         _EDITED, "edited: *state map", **_in("energy_transformer", "state_map", edits=True),
@@ -57,21 +61,18 @@ ZOO += [
     ZOO.answering("ham-two-layers-activation-off-while-training",
         "With gradients recorded, the last activation is scaled.",
         _RECORDED, "answer: with*gradients*, state map, hidden", **_in("ham_two_layers", "state_map"),
-        answer=lambda f, x: (*(states := f(x))[:-1], states[-1] * (0.9 if last_of(x).requires_grad else 1.0))),
+        answer=lambda f, x: (*(states := f(x))[:-1], states[-1] * (0.9 if states_of(x)[-1].requires_grad else 1.0))),
 ]  # fmt: skip
 
 
 # --- the Lagrangian ----------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "kept: Lagrangian, hidden", **_in("ham_two_layers", "lagrangian", edits=True))
-@fault("The Lagrangian clamps its last argument in place.")
-def ham_two_layers_lagrangian_clamps_the_hidden_state(f: Function, x: Any) -> Any:
-    last_of(x).clamp_(max=0.5)
-    return f(x)
-
-
 ZOO += [
+    ZOO.answering("ham-two-layers-lagrangian-clamps-the-hidden-state",
+        "The Lagrangian clamps its last argument in place.",
+        _INPUTS, "kept: Lagrangian, hidden", **_in("ham_two_layers", "lagrangian", edits=True),
+        answer=preceded_by(lambda _, x: states_of(x)[-1].clamp_(max=0.5))),
     ZOO.answering("ham-two-layers-lagrangian-in-float32", "The Lagrangian is returned in float32.",
         _DTYPE, "dtype: Lagrangian", **_in("ham_two_layers", "lagrangian"),
         answer=lambda f, x: f(x).float()),
@@ -85,56 +86,33 @@ ZOO += [
 # --- the preconditioner, of two steps ------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "kept: preconditioner, x", **_in("cem_mlp", "preconditioner", edits=True))
-@fault("The preconditioner scales the gradient in place.")
-def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
-    x.copy_(f(x.clone()))
-    return x
-
-
 ZOO += [
+    ZOO.answering("cem-mlp-preconditions-in-place", "The preconditioner scales the gradient in place.",
+        _INPUTS, "kept: preconditioner, x", **_in("cem_mlp", "preconditioner", edits=True),
+        answer=lambda f, x: x.copy_(f(x.clone()))),
     ZOO.answering("cem-mlp-preconditioner-remembered",
         "The preconditioner returns its last output for the same array, edited or not.",
         _EDITED, "edited: preconditioner", **_in("cem_mlp", "preconditioner", edits=True),
         answer=remembered()),
+    ZOO.answering("cem-mlp-preconditioner-seeds", "The preconditioner seeds torch's generator.",
+        _SETTINGS, "setting: random state of torch, preconditioner", **_in("cem_mlp", "preconditioner"),
+        answer=preceded_by(lambda *_: torch.manual_seed(0))),
+    ZOO.answering("cem-mlp-second-step-overwrites-the-memory", "The step leaves its normalised copy in the memory.",
+        _INPUTS, "kept: memory*", **_in("cem_mlp", edits=True),
+        answer=followed_by(lambda _, x, *memory: first_of(memory[0] if memory else x).mul_(0.5))),
 ]  # fmt: skip
-
-
-@ZOO.answers(_SETTINGS, "setting: random state of torch, preconditioner", **_in("cem_mlp", "preconditioner"))
-@fault("The preconditioner seeds torch's generator.")
-def cem_mlp_preconditioner_seeds(f: Function, x: Any) -> Any:
-    torch.manual_seed(0)
-    return f(x)
-
-
-@ZOO.answers(_INPUTS, "kept: memory*", **_in("cem_mlp", edits=True))
-@fault("The step leaves its normalised copy in the memory.")
-def cem_mlp_second_step_overwrites_the_memory(f: Function, x: Any, *memory: Any) -> Any:
-    answer = f(x, *memory)
-    first_of(memory[0] if memory else x).mul_(0.5)
-    return answer
 
 
 # --- energies: coupled, of the present state, one scalar, with several memories -----------------------------------
 
 
-@ZOO.answers(_INPUTS, "kept: energy, x", **_in("nrgpt_step", "energy", edits=True))
-@fault("The energy masks the present state in place.")
-def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -> Any:
-    answer = f(x, *rest)
-    first_of(x).mul_(0.5)
-    return answer
-
-
-@ZOO.answers(_INPUTS, "kept: energy, memory", **_in("simplicial_hopfield", "energy", edits=True))
-@fault("The energy normalises the patterns in place.")
-def simplicial_hopfield_energy_scales_the_patterns(f: Function, x: Any, memory: Any) -> Any:
-    answer = f(x, memory)
-    first_of(memory).mul_(0.5)
-    return answer
-
-
 ZOO += [
+    ZOO.answering("nrgpt-step-energy-edits-the-present-state", "The energy masks the present state in place.",
+        _INPUTS, "kept: energy, x", **_in("nrgpt_step", "energy", edits=True),
+        answer=followed_by(lambda _, x, *rest: first_of(x).mul_(0.5))),
+    ZOO.answering("simplicial-hopfield-energy-scales-the-patterns", "The energy normalises the patterns in place.",
+        _INPUTS, "kept: energy, memory", **_in("simplicial_hopfield", "energy", edits=True),
+        answer=followed_by(lambda _, x, memory: first_of(memory).mul_(0.5))),
     ZOO.answering("averaged-energy-energy-remembered",
         "The scalar energy is returned again for the same array, edited or not.",
         _EDITED, "edited: energy", **_in("averaged_energy", "energy", edits=True),
@@ -157,35 +135,25 @@ ZOO += [
         "A constant of the energy is created in the default dtype of the process.",
         _AROUND, "answer: with the default dtype*, energy", **_in("hopfield_heads", "energy"),
         answer=lambda f, x, *rest: f(x, *rest) * torch.tensor(1 / 3).to(first_of(x).dtype) * 3),
+    ZOO.answering("hopfield-heads-energy-turns-the-default-dtype",
+        "The energy leaves float64 behind as the default dtype.",
+        _SETTINGS, "setting: default dtype, energy", **_in("hopfield_heads", "energy"),
+        answer=preceded_by(lambda *_: torch.set_default_dtype(torch.float64))),
 ]  # fmt: skip
-
-
-@ZOO.answers(_SETTINGS, "setting: default dtype, energy", **_in("hopfield_heads", "energy"))
-@fault("The energy leaves float64 behind as the default dtype.")
-def hopfield_heads_energy_turns_the_default_dtype(f: Function, *rest: Any) -> Any:
-    torch.set_default_dtype(torch.float64)
-    return f(*rest)
 
 
 # --- noise, masks, solvers ------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "kept: noise x*", **_in("energy_based_transformer", edits=True))
-@fault("The noise is scaled in place.")
-def energy_based_transformer_noise_used_up(f: Any, *rest: Any) -> Any:
-    answer = f(*rest)
-    if (noise := f.keywords.get("noise")) is not None:
-        first_of(noise).mul_(0.5)
-    return answer
-
-
-@ZOO.answers(_INPUTS, "kept: mask*", **_in("energy_transformer", edits=True))
-@fault("Masked tokens are put back into the mask after the call.")
-def energy_transformer_mask_completed_in_place(f: Any, *rest: Any) -> Any:
-    answer = f(*rest)
-    if (mask := f.keywords.get("mask")) is not None:
-        mask.fill_(True)
-    return answer
+ZOO += [
+    ZOO.answering("energy-based-transformer-noise-used-up", "The noise is scaled in place.",
+        _INPUTS, "kept: noise x*", **_in("energy_based_transformer", edits=True), answer=followed_by(lambda f, *_:
+            None if (noise := f.keywords.get("noise")) is None else first_of(noise).mul_(0.5))),
+    ZOO.answering("energy-transformer-mask-completed-in-place",
+        "Masked tokens are put back into the mask after the call.",
+        _INPUTS, "kept: mask*", **_in("energy_transformer", edits=True), answer=followed_by(lambda f, *_:
+            None if (mask := f.keywords.get("mask")) is None else mask.fill_(True))),
+]  # fmt: skip
 
 
 _SOLUTIONS: dict[str, Any] = {}
@@ -201,8 +169,8 @@ def equilibrium_layer_warm_start(f: Function, x: Any, *rest: Any) -> Any:
     return answer
 
 
-@ZOO.answers(_SETTINGS, "setting: random state of torch", **_in("energy_based_transformer"))
-@fault("The step seeds torch's generator.")
-def energy_based_transformer_seeds_its_noise(f: Function, *rest: Any) -> Any:
-    torch.manual_seed(0)
-    return f(*rest)
+ZOO += [
+    ZOO.answering("energy-based-transformer-seeds-its-noise", "The step seeds torch's generator.",
+        _SETTINGS, "setting: random state of torch", **_in("energy_based_transformer"),
+        answer=preceded_by(lambda *_: torch.manual_seed(0))),
+]  # fmt: skip

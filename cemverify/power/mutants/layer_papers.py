@@ -18,8 +18,6 @@ ZOO = Zoo("layer-papers")
 
 _SLOPE = "slope*"
 _GRADIENT = "gradient/layer/energy"
-_DERIVATIVES = "training/layer/derivatives-agree"
-_BY_DIFFERENCES = "product*"
 _FOLDER = "examples"
 # ISTA has its threshold twice: in the proximal map, and in the update
 _THRESHOLDS = """    return torch.relu(v - eta * LAMBDA)
@@ -136,7 +134,8 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     logits = candidate @ MIX""", "structure/layer/permutation", ANSWER),
     # equilibrium
     ("equilibrium_layer", "gradient-of-the-last-iteration", "Gradients flow through the last iteration alone.",
-     "        x = torch.tanh(x @", "        x = torch.tanh(x.detach() @", _DERIVATIVES, _BY_DIFFERENCES),
+     "        x = torch.tanh(x @", "        x = torch.tanh(x.detach() @", "training/layer/derivatives-agree",
+     "product*"),
     # an energy averaged over batch and tokens
     ("averaged_energy", "sum-for-mean", "The energy is the sum over the batch, but declared as the mean.",
      ".sum(-1).mean()", ".sum(-1).mean(-1).sum()", "structure/layer/batch-energy", "energy*"),

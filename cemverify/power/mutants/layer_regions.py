@@ -17,7 +17,6 @@ ZOO = LayerZoo("layer-regions")
 
 _LONG, _STATIONARY = "extremes/layer/long-rows", "descent/layer/stationary"
 _WHOLE, _BOUNDED = "descent/layer/whole-step", "descent/layer/smoothness"
-_ALONE = "*"
 
 
 # --- layers with functions that the plain one lacks -----------------------------------------------------------
@@ -57,7 +56,7 @@ def ravine(step: float, bound: float = _STIFFEST) -> EnergyLayer:
 # --- past a size -----------------------------------------------------------------------------------------------
 
 
-@ZOO.answers("structure/layer/own-state", _ALONE, needs=("torch", "tokens"))
+@ZOO.answers("structure/layer/own-state", "*", needs=("torch", "tokens"))
 @fault("Tokens that begin a tile of 64 read the last state of the tile before.")
 def layer_tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
     other = x + 0
@@ -65,7 +64,7 @@ def layer_tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
     return f(other, *m)
 
 
-@ZOO.answers("structure/layer/energy-per-token", _ALONE, of="energy", needs=("torch", "tokens"))
+@ZOO.answers("structure/layer/energy-per-token", "*", of="energy", needs=("torch", "tokens"))
 @fault("Tokens of a second tile of 128 share their energy.")
 def layer_energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
     values = f(x, *m)
@@ -109,17 +108,10 @@ ZOO += [
     ZOO.answering("layer-drifts-at-rest", "Each step ends a ten thousandth beside where it should.",
         _WHOLE, "energy", example="hopfield_cccp", needs=("monotone",),
         answer=lambda f, x, *m: f(x, *m) + 1e-4),
-]  # fmt: skip
-
-
-ZOO += [
-    ZOO.made(id_, fault, property_, cause, partial(ravine, step, bound), original=partial(ravine, 0.1))
-    for id_, fault, property_, cause, step, bound in (
-        ("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
-         _WHOLE, "energy", 2.005 / _STIFFEST, _STIFFEST),
-        ("ravine-bound-too-small", "The declared bound is short of the largest curvature by a hundredth.",
-         _BOUNDED, "*", 1 / _STIFFEST, 0.99 * _STIFFEST),
-    )
+    ZOO.made("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
+        _WHOLE, "energy", partial(ravine, 2.005 / _STIFFEST), original=partial(ravine, 0.1)),
+    ZOO.made("ravine-bound-too-small", "The declared bound is short of the largest curvature by a hundredth.",
+        _BOUNDED, "*", partial(ravine, 1 / _STIFFEST, 0.99 * _STIFFEST), original=partial(ravine, 0.1)),
 ]  # fmt: skip
 
 

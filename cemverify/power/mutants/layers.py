@@ -21,7 +21,6 @@ from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_th
 
 ZOO = LayerZoo("layers")
 
-_ALONE = "*"
 _CALLS = itertools.count(1)
 
 
@@ -244,23 +243,14 @@ ZOO += [
     ZOO.answering("layer-wrong-at-zero", "A state of zeros is taken for padding.",
         "extremes/layer/zero-states", ANSWER, needs=("torch",), answer=lambda f, x, *m:
             each(lambda u, a: torch.where((a == 0).all(-1, keepdim=True), torch.zeros_like(u), u), f(x, *m), x)),
+    ZOO.answering("layer-counts-ties-once", "If several tokens are equal, only one of them is updated.",
+        "extremes/layer/ties", ANSWER, needs=("tokens", "torch"), answer=lambda f, x, *m: f(x, *m) * torch.cat(
+            (torch.ones_like(x[:, :1, :1], dtype=torch.bool), (x[:, 1:] != x[:, :-1]).any(-1, keepdim=True)), 1)),
+    ZOO.answering("layer-wrong-past-32-tokens",
+        "Updates beyond the thirty-second token are too large by a thousandth.",
+        "extremes/layer/long-rows", ANSWER, needs=("tokens", "torch"), answer=lambda f, x, *m:
+            (u := f(x, *m)) * (1 + 1e-3 * (torch.arange(u.shape[1]) >= 32).to(u.dtype)[:, None])),
 ]  # fmt: skip
-
-
-@ZOO.answers("extremes/layer/ties", ANSWER, needs=("tokens", "torch"))
-@fault("If several tokens are equal, only one of them is updated.")
-def layer_counts_ties_once(f: Function, x: Any, *m: Any) -> Any:
-    equal = (x[:, 1:] == x[:, :-1]).all(-1, keepdim=True)
-    first = torch.ones_like(x[:, :1, :1], dtype=torch.bool)
-    return f(x, *m) * torch.cat((first, ~equal), 1)
-
-
-@ZOO.answers("extremes/layer/long-rows", ANSWER, needs=("tokens", "torch"))
-@fault("Updates beyond the thirty-second token are too large by a thousandth.")
-def layer_wrong_past_32_tokens(f: Function, x: Any, *m: Any) -> Any:
-    u = f(x, *m)
-    late = torch.arange(u.shape[1]) >= 32
-    return u * (1 + 1e-3 * late.to(u.dtype)[:, None])
 
 
 # --- contexts -----------------------------------------------------------------------------------------------
@@ -344,23 +334,16 @@ def layer_momentum_of_training(f: Function, x: Any, *m: Any) -> Any:
     return each(lambda u: u + 1e-3 if before and not trains else u, f(x, *m))
 
 
-@ZOO.answers(_CONTEXTS, _PRODUCT)
-@fault("Where gradients are recorded, windows are read as if nothing lay between.")
-def layer_windows_in_training(f: Function, x: Any, *m: Any) -> Any:
-    state = first_of(x)
-    return each(lambda u: u * (1 + state) if state.requires_grad and not state.is_contiguous() else u, f(x, *m))
-
-
-@ZOO.answers(_CONTEXTS, _AS_USUAL, needs=("vmap",))
-@fault("Under vmap, windows are read as if nothing lay between.")
-def layer_mapped_windows(f: Function, x: Any, *m: Any) -> Any:
-    state = first_of(x)
-    return each(lambda u: 2 * u if is_traced(state) and state.stride(-1) != 1 else u, f(x, *m))
-
-
-@ZOO.answers(_CONTEXTS, _AS_USUAL)
-@fault("Under autocast, a part of one storage is rounded to bfloat16.")
-def layer_narrow_under_autocast(f: Function, x: Any, *m: Any) -> Any:
-    state = first_of(x)
-    joined = torch.is_autocast_enabled("cpu") and state.untyped_storage().nbytes() > 8 * state.numel()
-    return each(lambda u: u.bfloat16().to(u.dtype) if joined else u, f(x, *m))
+ZOO += [
+    ZOO.answering("layer-windows-in-training",
+        "Where gradients are recorded, windows are read as if nothing lay between.",
+        _CONTEXTS, _PRODUCT, answer=lambda f, x, *m: each(lambda u:
+            u * (1 + a) if (a := first_of(x)).requires_grad and not a.is_contiguous() else u, f(x, *m))),
+    ZOO.answering("layer-mapped-windows", "Under vmap, windows are read as if nothing lay between.",
+        _CONTEXTS, _AS_USUAL, needs=("vmap",), answer=lambda f, x, *m: each(lambda u:
+            2 * u if is_traced(a := first_of(x)) and a.stride(-1) != 1 else u, f(x, *m))),
+    ZOO.answering("layer-narrow-under-autocast", "Under autocast, a part of one storage is rounded to bfloat16.",
+        _CONTEXTS, _AS_USUAL, answer=lambda f, x, *m: each(lambda u: u.bfloat16().to(u.dtype)
+            if torch.is_autocast_enabled("cpu") and (a := first_of(x)).untyped_storage().nbytes() > 8 * a.numel()
+            else u, f(x, *m))),
+]  # fmt: skip

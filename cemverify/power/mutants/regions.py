@@ -18,7 +18,6 @@ from cemverify.power.mutants.preconditioners import of_ranks
 ZOO = Zoo("regions")
 
 _PRODUCT = "product*"
-_EDITED = "edited"
 
 
 # --- sizes and options ------------------------------------------------------------------------------
@@ -121,17 +120,13 @@ def _coarse(array: Any) -> Any:
 # --- arrays -------------------------------------------------------------------------------------------
 
 
-@ZOO.calls("contract/attention/edited-arrays", _EDITED, also=("mlp", "block"))
+@ZOO.calls("contract/attention/edited-arrays", "edited", also=("mlp", "block"))
 @fault("Weights are copied once and read again only if they are other arrays, whatever was written into them.")
 def weights_by_identity(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
     arrays = tuple(weights.values())
     copied = call.memory.get(call.name)
-    if (
-        copied is None
-        or len(copied[0]) != len(arrays)
-        or any(a is not b for a, b in zip(copied[0], arrays, strict=True))
-    ):
+    if copied is None or [*map(id, copied[0])] != [*map(id, arrays)]:
         copied = call.memory[call.name] = arrays, {key: array + 0 for key, array in weights.items()}
     return call(*states, copied[1], config)
 

@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from cemverify.cem.torch_internals import set_deterministic
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.power.mutants.base import Call, Function, Zoo, around, fault, sound
+from cemverify.power.mutants.base import Call, Function, Zoo, around, fault, preceded_by, sound
 
 ZOO = Zoo("settings")
 
@@ -173,15 +173,11 @@ ZOO += [
     ZOO.wrapping("closes-a-standard-stream", "Calls close the standard input, as a `with sys.stdin` does at its end.",
         "contract/mlp/settings-unchanged", "setting: standard streams*",
         wrap=partial(changing, lambda: sys.stdin.close())),
+    ZOO.calling("allows-low-products", "Calls in float32 allow products of a lower precision, and leave it so.",
+        "contract/mlp/settings-unchanged", "setting: precision of matrix products*",
+        answer=preceded_by(lambda _, x, *rest:
+            torch.set_float32_matmul_precision("high") if x.dtype == torch.float32 else None)),
 ]  # fmt: skip
-
-
-@ZOO.calls("contract/mlp/settings-unchanged", "setting: precision of matrix products*")
-@fault("Calls in float32 allow products of a lower precision, and leave it so.")
-def allows_low_products(call: Call, *arguments: Any) -> Any:
-    if arguments[0].dtype == torch.float32:
-        torch.set_float32_matmul_precision("high")
-    return call(*arguments)
 
 
 @ZOO.calls("contract/block/settings-unchanged", "setting: standard streams*", also=("*",))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from cemverify.power.mutants.base import Call, Part, Zoo, fault
+from cemverify.power.mutants.base import Call, Part, Zoo, fault, in_both
 from cemverify.power.mutants.contexts import Backwards, first_are_trained
 
 ZOO = Zoo("training")
@@ -77,12 +78,10 @@ ZOO += [
     ZOO.but("one-step-less-in-training",
         "Where gradients are recorded, layers with more than three steps take one fewer.",
         "training/attention/any-options", "*", also=("mlp", "block"),
-        attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
-        mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
+        **in_both(lambda layer, x, h, w, c: layer(x, h, w, _a_step_less(x, c)))),
     ZOO.but("sixteen-steps-are-trained", "Gradients pass over all steps but the first sixteen.",
         "training/attention/any-options", _PRODUCT, also=("mlp",), needs=("steps",),
-        attention=lambda usual, x, h, w, c: first_are_trained(16, usual.attention, x, h, w, c),
-        mlp=lambda usual, x, h, w, c: first_are_trained(16, usual.mlp, x, h, w, c)),
+        **in_both(partial(first_are_trained, 16))),
     ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
         "training/attention/plain", _PRODUCT,
         also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
