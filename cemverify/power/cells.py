@@ -171,7 +171,9 @@ def _detection(cell: DetectionCell) -> list[dict[str, Any]]:
     property_, mutant = by_id(cell.property_id), next(m for m in mutants() if m.id == cell.mutant)
     runs = []
     for seed in cell.seeds:
-        record = _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed)
+        # new each time, because some faults remember earlier calls
+        faulty = mutant.subject() if cell.implementation is None else inject(mutant, load(cell.implementation))
+        record = _judge(faulty, property_, cell.examples, seed)
         killed = mutant.is_killed(record)
         runs.append({"seed": seed, "killed": killed, "examples": record.examples, **_outcome(record)})
     return runs
@@ -218,11 +220,6 @@ def _judge(
 def _outcome(record: Record) -> dict[str, Any]:
     outcome = {"verdict": str(record.verdict)}
     return outcome | ({"cause": record.cause} if record.cause is not None else {"reason": record.reason})
-
-
-def _faulty(mutant: Mutant, implementation: str | None) -> Subject:
-    """The faulty implementation, new each time, because some faults remember earlier calls."""
-    return mutant.subject() if implementation is None else inject(mutant, load(implementation))
 
 
 def _correct(implementation: str | None) -> Subject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -131,12 +132,8 @@ class Power:
 
     def families(self) -> list[tuple[str, int, int]]:
         """For each family of mutants: its name, how many were killed, and how many could be run."""
-        names = dict.fromkeys(m.mutant.family for m in self.applicable)
-        return [
-            (name, sum(m.killed for m in self.applicable if m.mutant.family == name),
-             sum(m.mutant.family == name for m in self.applicable))
-            for name in names
-        ]  # fmt: skip
+        killed = Counter(m.mutant.family for m in self.applicable if m.killed)
+        return [(name, killed[name], n) for name, n in Counter(m.mutant.family for m in self.applicable).items()]
 
     def describe(self) -> dict[str, Any]:
         """The figures of the whole run, in values that JSON can hold."""

@@ -15,17 +15,16 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.process_state import ProcessState
-from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of, load
+from cemverify.conformance.implementations.contract import Implementation, Subject, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
-from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.remembering import remembering
-from cemverify.conformance.properties import Property, by_id, catalogue
-from cemverify.power.cells import SECONDS
+from cemverify.conformance.properties import Property, by_id
+from cemverify.power.cells import SECONDS, offered_to
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Cell, algorithm
@@ -91,10 +90,7 @@ def there(mutant: Mutant) -> bool:
 
 def offered(subject: Subject) -> list[Property]:
     """The properties that can be tested here: without a CUDA device, every call on one would fail."""
-    there = [p for p in catalogue() if "cuda" not in p.needs or torch.cuda.is_available()]
-    return [
-        p for p in there if p.kind == kind_of(subject) and not_offered(p, subject.not_offered, torch.float64) is None
-    ]
+    return [p for p in offered_to(subject) if "cuda" not in p.needs or torch.cuda.is_available()]
 
 
 def reached(mutant: Mutant) -> tuple[list[str], list[str]]:

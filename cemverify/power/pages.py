@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from cemverify.power.findings import Measured, Power, Smallest
@@ -93,19 +94,17 @@ def as_markdown(power: Power, command: str) -> str:
     parts = ["# Detection power", _preface(power, command), summary(power), _reading(power), *_mutants(power)]
     if power.alarms:
         table = alarms_table(power)
-        told = table if power.false_alarms else _without_alarms(table)
-        parts += [f"## {table.title}", folded(f"{len(table.rows)} implementations", grid(told, "markdown"))]
+        if not power.false_alarms:  # the columns that describe them are left out
+            rows = [(*row[:3], row[4]) for row in table.rows]
+            table = Table(table.title, (*table.columns[:3], "undecided"), rows)
+        parts += [f"## {table.title}", folded(f"{len(table.rows)} implementations", grid(table, "markdown"))]
     if power.smallest:
-        parts += [_section(smallest_table(power)), _SIZES]
+        table = smallest_table(power)
+        parts += [f"## {table.title}", grid(table, "markdown"), _SIZES]
     absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
     if absent:
         parts += ["## Faults that could not be tested here", "\n".join(absent)]
     return "\n\n".join(parts) + "\n"
-
-
-def _without_alarms(table: Table) -> Table:
-    """Without false alarms, leaves out the columns that describe them."""
-    return Table(table.title, (*table.columns[:3], "undecided"), [(*row[:3], row[4]) for row in table.rows])
 
 
 _SIZES = f"""\
@@ -144,15 +143,11 @@ which happens when so few examples do not suffice. Each seed tests an implementa
 fifth of the properties, in turn."""
 
 
-def _section(table: Table) -> str:
-    return f"## {table.title}\n\n{grid(table, 'markdown')}"
-
-
 def _mutant_row(measured: Measured) -> tuple[str, ...]:
     last = measured.detections[-1]
-    interval = f"{last.low:.2f} … {last.high:.2f}"
+    interval, median = f"{last.low:.2f} … {last.high:.2f}", "–" if last.median is None else f"{last.median:g}"
     shares = (f"{detection.probability:.0%}" for detection in measured.detections)
-    return (measured.mutant.id, measured.mutant.property, *shares, interval, _median(measured))
+    return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
 
 
 def _size(smallest: Smallest | None) -> str:
@@ -172,15 +167,12 @@ def _mutants(power: Power) -> list[str]:
     parts = [f"## Mutation score at {budget} examples, {power.plan.seeds} seeds", words]
     if weak := [m for m in power.applicable if not m.killed]:
         parts.append(grid(mutants_table(power, weak, "Survivors"), "markdown"))
+    by_property = attrgetter("mutant.property")
     for family, killed, total in power.families():
-        chosen = sorted((m for m in power.applicable if m.mutant.family == family), key=_property)
-        lists = ["\n".join((f"`{id_}` kills:\n", *map(_fault, of))) for id_, of in groupby(chosen, _property)]
+        chosen = sorted((m for m in power.applicable if m.mutant.family == family), key=by_property)
+        lists = ["\n".join((f"`{id_}` kills:\n", *map(_fault, of))) for id_, of in groupby(chosen, by_property)]
         parts.append(folded(f"{family}: {killed} of {total}", *lists))
     return parts
-
-
-def _property(measured: Measured) -> str:
-    return measured.mutant.property
 
 
 def _fault(measured: Measured) -> str:
@@ -188,8 +180,3 @@ def _fault(measured: Measured) -> str:
     share = "" if few.probability == 1 else f" ({few.probability:.0%})"
     survived = f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
     return f"* **{measured.mutant.id}**{share}: {measured.mutant.fault}{survived}"
-
-
-def _median(measured: Measured) -> str:
-    median = measured.detections[-1].median
-    return "–" if median is None else f"{median:g}"
