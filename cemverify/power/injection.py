@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.power.mutants import Mutant
 from cemverify.power.mutants.base import Function, around
 
-_IN_PLACE = "it takes JAX arrays, which cannot be edited in place"
 # faults in how an answer is computed, not in its value
 _OF_TORCH = ("training", "modes")
 
@@ -36,7 +36,7 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
     if isinstance(faulty, EnergyLayer) != isinstance(subject, EnergyLayer):
         raise ValueError("the fault belongs to another kind of implementation")
     if mutant.edits and not ARRAY_KINDS[subject.arrays].editable:
-        raise ValueError(_IN_PLACE)
+        raise ValueError("it takes JAX arrays, which cannot be edited in place")
     if mutant.wrap is None and isinstance(faulty, EnergyLayer):
         raise ValueError("the fault is a line of one of the examples, and not of this layer")
     if mutant.wrap is not None:
@@ -49,14 +49,11 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
         raise ValueError("the fault is that bad input is accepted, not a wrong output")
     if mutant.family in _OF_TORCH and subject.arrays != "torch":
         raise ValueError(f"the fault concerns torch's gradients and modes, and it takes {subject.arrays} arrays")
-    functions = dict(subject.functions)
-    for name in subject.functions.keys() & faulty.functions.keys() & original.functions.keys():
-        three = subject.functions[name], faulty.functions[name], original.functions[name]
-        if mutant.family in _OF_TORCH:
-            functions[name] = _shifted_live(*three)
-        else:
-            functions[name] = _shifted(*three, subject.arrays, mutant.own_dtype)
-    return replace(subject, functions=functions)
+    given = partial(_shifted, arrays=subject.arrays, own_dtype=mutant.own_dtype)
+    shifted = _shifted_live if mutant.family in _OF_TORCH else given
+    three = subject.functions, faulty.functions, original.functions
+    names = three[0].keys() & three[1].keys() & three[2].keys()
+    return replace(subject, functions={**three[0], **{name: shifted(*(of[name] for of in three)) for name in names}})
 
 
 def falling_short(subject: Subject, place: str, epsilon: float) -> Subject:

@@ -155,20 +155,15 @@ def stale_after_an_evaluation(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.calls("contexts/mlp/any-options", ANSWER, also=("attention",))
-@fault("Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.")
-def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
-    h, weights = arguments[-3:-1]
-    wrong = any(map(is_traced, weights.values())) and not h.is_contiguous()
-    return call(*arguments) * (1.001 if wrong else 1)
-
-
-@ZOO.calls("contexts/attention-energy/any-options", ANSWER, also=("mlp-energy",), of="*_energy")
-@fault(
-    "While gradients are recorded, stated energies of arrays that are windows of one are one part in a thousand "
-    "too large."
-)
-def energies_of_windows_in_training(call: Call, *arguments: Any) -> Any:
-    h, weights = arguments[-3:-1]
-    recording = torch.is_grad_enabled() and (h.requires_grad or any(w.requires_grad for w in weights.values()))
-    return call(*arguments) * (1.001 if recording and not h.is_contiguous() else 1)
+ZOO += [
+    ZOO.calling("windows-misread-when-mapped",
+        "Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.",
+        "contexts/mlp/any-options", ANSWER, also=("attention",), answer=lambda call, *a:
+            call(*a) * (1.001 if any(map(is_traced, a[-2].values())) and not a[-3].is_contiguous() else 1)),
+    ZOO.calling("energies-of-windows-in-training",
+        "While gradients are recorded, stated energies of arrays that are windows of one are one part in a thousand "
+        "too large.",
+        "contexts/attention-energy/any-options", ANSWER, also=("mlp-energy",), of="*_energy",
+        answer=lambda call, x, h, w, c: call(x, h, w, c) * (1.001 if torch.is_grad_enabled()
+            and any(a.requires_grad for a in (h, *w.values())) and not h.is_contiguous() else 1)),
+]  # fmt: skip

@@ -205,21 +205,15 @@ def _start(array: Any) -> int:
     return id(array)
 
 
-@ZOO.calls("contract/attention/shared-memory", ANSWER, also=("mlp", "*-energy"))
-@fault("If two different arrays share memory, answers are one part in a thousand too large.")
-def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
-    one, other = arguments[0], arguments[1]
-    shared = len(arguments) == 4 and one is not other and _start(one) == _start(other)
-    return call(*arguments) * (_OFF if shared else 1)
-
-
-@ZOO.calls("contract/attention/shared-memory", ANSWER, also=("mlp",))
-@fault("Arrays that begin at the same number are taken for one.")
-def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
-    x, h, *rest = arguments
-    both = (x, h) if len(arguments) == 4 else ()
-    pointers = {_address(array) for array in both}
-    return call(h, h, *rest) if len(pointers) == 1 else call(*arguments)
+ZOO += [
+    ZOO.calling("takes-windows-for-one-array",
+        "If two different arrays share memory, answers are one part in a thousand too large.",
+        "contract/attention/shared-memory", ANSWER, also=("mlp", "*-energy"), answer=lambda call, *a: call(*a) * (
+            _OFF if len(a) == 4 and a[0] is not a[1] and _start(a[0]) == _start(a[1]) else 1)),
+    ZOO.calling("takes-the-same-start-for-one-array", "Arrays that begin at the same number are taken for one.",
+        "contract/attention/shared-memory", ANSWER, also=("mlp",), answer=lambda call, x, h, *rest:
+            call(h if len(rest) == 2 and _address(x) == _address(h) else x, h, *rest)),
+]  # fmt: skip
 
 
 @ZOO.calls(
@@ -283,15 +277,12 @@ def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     return answer + (call.memory[0] - arguments[0]).sum()
 
 
-@ZOO.calls("contract/all/first-calls", "answer: *")
-@fault("The first output of each function in a process is one part in a million too large, as before it is compiled.")
-def warms_up(call: Call, *arguments: Any) -> Any:
-    warm = call.memory.setdefault(call.name, False)
-    call.memory[call.name] = True
-    return call(*arguments) * (1 if warm else 1 + 1e-6)
-
-
 ZOO += [
+    ZOO.calling("warms-up",
+        "The first output of each function in a process is one part in a million too large, as before it is "
+        "compiled.",
+        "contract/all/first-calls", "answer: *", answer=lambda call, *arguments:
+            (1 if next(call.memory.setdefault(call.name, itertools.count())) else 1 + 1e-6) * call(*arguments)),
     ZOO.calling("tunes-itself",
         "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
         "contract/all/first-calls", "*", answer=lambda call, *arguments:
