@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Zoo, plain_but
 
 ZOO = Zoo("attention")
 
@@ -24,14 +24,6 @@ def finite_mask(penalty: float) -> dict[str, Any]:
         return usual.bias(rows, length, w, c) - penalty * (columns[None, :] > rows[:, None])
 
     return {"hidden": lambda usual, i, j: usual.hidden(i, j) & False, "bias": bias}
-
-
-class _ValuesFrom(Plain):
-    def __init__(self, state: Tensor) -> None:
-        self.state = state
-
-    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().keys(self.state, w, c)
 
 
 ZOO += [
@@ -57,8 +49,8 @@ ZOO += [
             else torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT),
     ZOO.but("values-from-the-state", "Values are projections of x; keys are those of h.",
         "gradient/attention/plain", needs=("start",), attention_direction=lambda usual, x, h, w, c:
-            _ValuesFrom(x).attention_direction(x, h, w, c) if x.shape == h.shape
-            else usual.attention_direction(x, h, w, c)),
+            plain_but({"values": lambda usual, *_: usual.keys(x, w, c)}).attention_direction(x, h, w, c)
+            if x.shape == h.shape else usual.attention_direction(x, h, w, c)),
     ZOO.but("untied-values", "Values are W_Q h instead of the keys.",
         "gradient/attention/plain", values=lambda _, keys, h, w, c: torch.einsum("bjd,krd->bkjr", h, w["W_Q"])),
     ZOO.but("untied-output", "The output projection is W_K instead of W_Q.",

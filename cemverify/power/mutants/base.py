@@ -299,7 +299,9 @@ class Zoo(list[Mutant]):
     def _of_plain(
         self, id_: str, fault: str, property_: str, cause: str, make: Callable[[], Plain], **more: Unpack[OfPlain]
     ) -> Mutant:
-        return self.made(id_, fault, property_, cause, lambda: make().subject(), original=_plain, **more)
+        return self.made(
+            id_, fault, property_, cause, lambda: make().subject(), original=lambda: Plain().subject(), **more
+        )
 
     def made(
         self,
@@ -314,17 +316,9 @@ class Zoo(list[Mutant]):
         **more: Any,
     ) -> Mutant:
         """A mutant of this family, made by `subject`; more as in `Mutant`."""
-        also = _in_full(property_, also)
+        family, _, name = property_.split("/")
+        also = tuple(other if "/" in other else f"{family}/{other}/{name}" for other in also)
         return Mutant(id_, fault, property_, cause, subject, self.family, also, needs=frozenset(needs), **more)
-
-
-def _plain() -> Implementation:
-    return Plain().subject()
-
-
-def _in_full(property_: str, also: tuple[str, ...]) -> tuple[str, ...]:
-    family, _, name = property_.split("/")
-    return tuple(other if "/" in other else f"{family}/{other}/{name}" for other in also)
 
 
 def arrays_of(arguments: tuple[Any, ...]) -> list[Any]:

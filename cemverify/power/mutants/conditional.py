@@ -102,10 +102,6 @@ def draws_noise(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
 
 
-def _rounded(answer: Any) -> Any:
-    return in_dtype(in_dtype(answer, "float32"), str(answer.dtype).removeprefix("torch."))
-
-
 ZOO += [
     ZOO.calling("edits-its-weights", "W_Q is scaled in place.",
         "contract/attention/inputs-unchanged", "kept: W_Q*", edits=True, answer=followed_by(lambda call, *a:
@@ -124,7 +120,8 @@ ZOO += [
         answer=lambda call, first, *arguments: call(first, *arguments)[0 if len(first) == 1 else slice(None)]),
     ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
         "gradient/attention/plain", ANSWER, also=("gradient/mlp/silu",),
-        answer=lambda call, *arguments: _rounded(call(*arguments))),
+        answer=lambda call, *arguments:
+            in_dtype(in_dtype(a := call(*arguments), "float32"), str(a.dtype).removeprefix("torch."))),
     ZOO.but("three-ranks-at-most", "Only the first three ranks of a low-rank preconditioner are used.",
         "gradient/mlp/preconditioner-low-rank-printed", cross=of_ranks(3)),
     ZOO.but("step-size-in-float32", "The step size passes through float32.",

@@ -23,17 +23,12 @@ def sound_layer() -> EnergyLayer:
     def of_dtype(x: Tensor) -> Any:
         return replace(energy, W_Q=energy.W_Q.detach().to(x), W_K=energy.W_K.detach().to(x))
 
-    def update(x: Tensor, memory: Tensor) -> Tensor:
-        live = of_dtype(x)
-        step: Tensor = -live.gradient(x, live.remember(memory))
-        return step
-
-    def value(x: Tensor, memory: Tensor) -> Tensor:
-        live = of_dtype(x)
-        values: Tensor = live(x, live.remember(memory))
-        return values
-
-    return energy_layer(update=update, energy=value, dim=4, monotone=True)
+    return energy_layer(
+        update=lambda x, memory: -(live := of_dtype(x)).gradient(x, live.remember(memory)),
+        energy=lambda x, memory: (live := of_dtype(x))(x, live.remember(memory)),
+        dim=4,
+        monotone=True,
+    )
 
 
 class OfLayer(TypedDict, total=False):

@@ -24,11 +24,6 @@ ZOO = LayerZoo("layers")
 _CALLS = itertools.count(1)
 
 
-def _rolled(array: Any) -> Any:
-    """Moves every token to the place of the one before."""
-    return array[:, [*range(1, array.shape[1]), 0]]
-
-
 def scaled(factor: float, where: Callable[[Any], bool]) -> Function:
     """An update that is multiplied by a factor where a condition on its state or states holds."""
     return lambda f, x, *m: each(lambda u: u * (factor if where(x) else 1.0), f(x, *m))
@@ -84,7 +79,7 @@ ZOO += [
 ZOO += [
     ZOO.answering("layer-reads-the-future", "The memory is shifted by one token.",
         "structure/layer/causality", ANSWER, needs=("memory-tokens",),
-        answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
+        answer=lambda f, x, *m: f(x, m[0][:, [*range(1, m[0].shape[1]), 0]], *m[1:])),
 ]  # fmt: skip
 
 
@@ -217,10 +212,6 @@ def _elementwise() -> EnergyLayer:
     )
 
 
-def _largest(x: Any) -> Tensor:
-    return torch.stack([a.abs().amax() for a in states_of(x)]).amax()
-
-
 ZOO += [
     ZOO.answering("layer-half-in-float32", "In float32 the update passes through bfloat16.",
         "precision/layer/float32", ANSWER, needs=("torch",), answer=lambda f, x, *m:
@@ -239,7 +230,8 @@ ZOO += [
             each(lambda u: u[:, torch.arange(u.shape[1]).to(u.dtype).long().clamp(max=u.shape[1] - 1)], f(x, *m))),
     ZOO.answering("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
         "extremes/layer/huge-states", "not finite", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))),
+        answer=lambda f, x, *m: each(lambda u:
+            u + 0 * torch.exp(8 * torch.stack([a.abs().amax() for a in states_of(x)]).amax()).to(u.dtype), f(x, *m))),
     ZOO.answering("layer-wrong-at-zero", "A state of zeros is taken for padding.",
         "extremes/layer/zero-states", ANSWER, needs=("torch",), answer=lambda f, x, *m:
             each(lambda u, a: torch.where((a == 0).all(-1, keepdim=True), torch.zeros_like(u), u), f(x, *m), x)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,12 +28,12 @@ def distances_capped_at(most: int) -> Part:
 Angles = Callable[[Tensor, Tensor], Tensor]  # of rows (J) and frequencies (R/2): (J, R/2), in float64
 
 
-def rotary(angles: Angles) -> Function:
-    """Rotation by angles other than the product of rows and frequencies."""
+def narrow_rotary(angles: Angles) -> Function:
+    """Rotation by angles other than the product of rows and frequencies, except for float64 arrays."""
 
     def rotate(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        if c.position != "rotary":
-            return x
+        if c.position != "rotary" or x.dtype == torch.float64:
+            return usual.rotate(x, rows, c, sign)
         half = x.shape[-1] // 2
         angle = sign * angles(rows, 10000 ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half))
         first, second = x.double().chunk(2, -1)
@@ -42,14 +41,6 @@ def rotary(angles: Angles) -> Function:
         return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
 
     return rotate
-
-
-def narrow_rotary(angles: Angles) -> Function:
-    """The same, except for float64 arrays."""
-    rotate = rotary(angles)
-    return lambda usual, x, *arguments: (usual.rotate if x.dtype == torch.float64 else partial(rotate, usual))(
-        x, *arguments
-    )
 
 
 ZOO += [

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from cemverify.power.mutants.base import ANSWER, Zoo
+from cemverify.power.mutants.base import ANSWER, After, Zoo
 from cemverify.power.mutants.positions import narrow_rotary
 
 ZOO = Zoo("precision")
 
 _FOLDED = '        if c.norm == "folded":'
-
-
-def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
-    return answer + (answer - start) / 100 if start.dtype == torch.float32 else answer
 
 
 ZOO += [
@@ -31,7 +26,7 @@ ZOO += [
             usual.sigma(z, replace(c, activation="gelu-tanh") if c.activation == "gelu" and z.itemsize < 8 else c)),
     ZOO.but("block-wrong-in-float32", "The block's update is one part in a hundred too large, in float32 only.",
         "precision/block/float32-any-options", own_dtype=True,
-        block=lambda usual, h, w, c: _off_in_float32(h, usual.block(h, w, c))),
+        block=After(lambda end, h, w, c: end + (end - h) / 100 if h.dtype == torch.float32 else end)),
     ZOO.calling("energies-wrong-in-float32", "Energies are one part in a hundred too large, in float32 only.",
         "precision/mlp-energy/float32-any-options", ANSWER, of="*_energy",
         also=("attention-energy",),

@@ -108,13 +108,9 @@ ZOO += [
             memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),
     ZOO.calling("energies-in-bfloat16", "In float32 the stated energies pass through bfloat16.",
         "precision/attention-energy/float32-any-options", ANSWER, of="*_energy",
-        also=("mlp-energy",), answer=lambda call, *arguments: _coarse(call(*arguments))),
+        also=("mlp-energy",), answer=lambda call, *arguments: e.bfloat16().to(e.dtype)
+            if isinstance(e := call(*arguments), Tensor) and e.dtype == torch.float32 else e),
 ]  # fmt: skip
-
-
-def _coarse(array: Any) -> Any:
-    """Rounds float32 arrays, and no others, to bfloat16 and back."""
-    return array.bfloat16().to(array.dtype) if isinstance(array, Tensor) and array.dtype == torch.float32 else array
 
 
 # --- arrays -------------------------------------------------------------------------------------------

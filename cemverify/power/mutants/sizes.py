@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import Implementation, implementation
+from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import ANSWER, After, Zoo, plain_but
 from cemverify.power.mutants.preconditioners import of_ranks
@@ -23,10 +23,6 @@ _WIDTHS = "sizes/attention/widths"
 
 
 _FORGETFUL = plain_but({"cached": lambda usual, h, i: usual.cached(h, i) if i < 512 else h[:, i - 511 : i + 1]})
-
-
-def _an_energy_alone() -> Implementation:
-    return implementation(attention_energy=reference.attention_energy)
 
 
 ZOO += [
@@ -57,7 +53,8 @@ ZOO += [
         answer=lambda call, x, *arguments: call(x, *arguments) * (1 - 1e-6 * (x.shape[1] > 1024))),
     ZOO.calling("energy-of-two-thousand-tokens-alone",
         "Only the attention energy is offered; beyond 2000 tokens it is too large by one part in a million.",
-        "sizes/attention/energy", ANSWER, of="attention_energy", original=_an_energy_alone,
+        "sizes/attention/energy", ANSWER, of="attention_energy",
+        original=lambda: implementation(attention_energy=reference.attention_energy),
         answer=lambda call, x, *arguments: call(x, *arguments) * (1 - 1e-6 * (x.shape[1] > 2000))),
     ZOO.calling("energy-of-a-thousand-units",
         "The MLP's energy leaves out one part in a million if there are more than 1024 hidden units.",

@@ -34,10 +34,6 @@ class _LastProduct(torch.autograd.Function):
         return products[0] * b, products[0] * a
 
 
-def _a_step_less(x: Tensor, c: Any) -> Any:
-    return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
-
-
 def _backwards(change: Callable[[Tensor], Tensor]) -> Part:
     """The usual step, with a change of the gradient in the backward pass."""
     return lambda usual, x, heads, w, c: Backwards.apply(usual.advance(x, heads, w, c), change)  # type: ignore[no-untyped-call]
@@ -78,7 +74,8 @@ ZOO += [
     ZOO.but("one-step-less-in-training",
         "Where gradients are recorded, layers with more than three steps take one fewer.",
         "training/attention/any-options", "*", also=("mlp", "block"),
-        **in_both(lambda layer, x, h, w, c: layer(x, h, w, _a_step_less(x, c)))),
+        **in_both(lambda layer, x, h, w, c:
+            layer(x, h, w, replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c))),
     ZOO.but("sixteen-steps-are-trained", "Gradients pass over all steps but the first sixteen.",
         "training/attention/any-options", _PRODUCT, also=("mlp",), needs=("steps",),
         **in_both(partial(first_are_trained, 16))),
