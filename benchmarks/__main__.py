@@ -100,18 +100,19 @@ def _parser() -> Parser:
 
 def _benchmarks(options: argparse.Namespace) -> int:
     from benchmarks import page
-    from cemverify.console.errors import UsageError
+    from cemverify.console.errors import UsageError, one_of
     from cemverify.console.streams import note
     from cemverify.results import envelope
     from cemverify.results.provenance import Maker
     from cemverify.results.tables import terminal
+    from reports.pictures import pictures_of
 
     envelope.check_outputs(options.output, pictured=options.page, read=[options.report])
-    allowed = [b.name for b in page.BENCHMARKS]
-    if unknown := [name for name in options.names if name not in allowed]:
-        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(allowed)}, or gpu")
+    allowed = {b.name: b for b in page.BENCHMARKS}
+    for name in options.names:
+        one_of("benchmark", name, allowed, ", or gpu")
     if options.report is None:
-        names = options.names or allowed
+        names = options.names or list(allowed)
         maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
         result = page.run(names, options.seconds, maker, note)
         if options.output:
@@ -125,7 +126,7 @@ def _benchmarks(options: argparse.Namespace) -> int:
     files: dict[Path, str] = {}
     if options.page is not None:
         with nullcontext() if options.report is None else envelope.complete(options.report, result):
-            drawn = page.roofline(result)
+            drawn = next((picture for picture in pictures_of(result) if picture.name == "roofline"), None)
             beside = options.page.with_name(f"{options.page.stem}-roofline.svg")
             files = {} if drawn is None else {beside: drawn.svg}
             files[options.page] = page.page(result, None if drawn is None else (beside.name, drawn))
@@ -158,15 +159,15 @@ def _gpu_parser() -> Parser:
 
 def _gpu(options: argparse.Namespace) -> int:
     from benchmarks import harvest
-    from cemverify.console.errors import UsageError
+    from cemverify.console.errors import one_of
     from cemverify.processes.devices import find_device
     from cemverify.results import envelope
     from cemverify.results.provenance import Maker
     from cemverify.results.tables import terminal
 
     names = [stage.name for stage in harvest.STAGES]
-    if unknown := [name for name in options.only or () if name not in names]:
-        raise UsageError(f"unknown stage {unknown[0]!r}; choose from {', '.join(names)}")
+    for name in options.only or ():
+        one_of("stage", name, dict.fromkeys(names))
     result_file = options.folder / "gpu.json"
     envelope.check_outputs(result_file, options.page, folders=[options.folder])
     device = find_device(options.device)

@@ -21,7 +21,6 @@ from cemverify.results import envelope
 from cemverify.results.provenance import Maker
 from cemverify.results.statistics import paired_ratio
 from cemverify.results.tables import markdown
-from reports.pictures import pictures_of
 from synthetic.figures.drawing import Picture
 from synthetic.training.machine import peak_flops
 
@@ -172,8 +171,3 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
         parts += [f"![{drawn.title}]({name})", f"*{drawn.title}.* {drawn.about}"]
     parts.append(markdown(envelope.tables_of(result)))
     return "\n\n".join(parts) + "\n"
-
-
-def roofline(result: Mapping[str, Any]) -> Picture | None:
-    """The picture of the attention benchmark; None without it."""
-    return next((picture for picture in pictures_of(result) if picture.name == "roofline"), None)

@@ -74,9 +74,8 @@ def _wait(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | 
         return None
     if name in _READS:
         return "reads a value"
-    if name in _SHAPES:
-        return "a shape follows from values"
-    if name in ("index", "index_put", "index_put_") and any(t.dtype == torch.bool for t in tensors[1:]):
+    masked = name in ("index", "index_put", "index_put_") and any(t.dtype == torch.bool for t in tensors[1:])
+    if name in _SHAPES or masked:
         return "a shape follows from values"
     source, crosses = args[0] if args else None, "copies between CPU and GPU"
     if not isinstance(source, Tensor):

@@ -220,17 +220,13 @@ def render(page: Mapping[str, Any]) -> str:
     )
     environment.filters |= {"brief": brief, "one_line": one_line, "cell": _cell, "flush_right": _flush_right}
     environment.tests["strong"] = lambda cell: isinstance(cell, Strong)
-    environment.filters["csv_link"] = _csv_link
+    # the data of a picture, for the link to it
+    environment.filters["base64"] = lambda text: b64encode(text.encode("utf-8", "backslashreplace")).decode()
     environment.filters["letter"] = LETTERS.__getitem__
     environment.filters["ours"] = Markup  # for the style, the script and the pictures, which are our own
     folder = resources.files("reports.page")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return environment.get_template("page.html.j2").render(page=page, style=style, script=script)
-
-
-def _csv_link(picture: Picture) -> str:
-    """The data of a picture inside the link to it."""
-    return f"data:text/csv;base64,{b64encode(picture.csv.encode('utf-8', 'backslashreplace')).decode()}"
 
 
 def _cell(cell: Cell) -> str:
