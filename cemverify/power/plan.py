@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cemverify.conformance.properties import by_id
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import one_of
 from cemverify.power.cells import DTYPES, DetectionCell, FalseAlarmCell, Measurement, SmallestFaultCell
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
@@ -40,8 +40,8 @@ class PowerPlan:
 
     def __post_init__(self) -> None:
         families = dict.fromkeys(m.family for m in mutants())
-        if strange := [family for family in self.families if family not in families]:
-            raise UsageError(f"unknown family of mutants {strange[0]!r}; choose from {', '.join(families)}")
+        for family in self.families:
+            one_of("family of mutants", family, families)
 
     @property
     def budget(self) -> int:
