@@ -82,20 +82,15 @@ class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
         return False
 
 
-def covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Array:
-    """The covariances of a GPyTorch kernel, implemented a second time: (n, d), (m, d) -> (n, m)."""
-    if kernel.active_dims is not None:
-        X, Y = (points[:, kernel.active_dims.numpy()] for points in (X, Y))
-    made: Array = _covariance(kernel, X, Y)
-    return made
-
-
 def is_known(kernel: gp.Kernel) -> bool:
     """Whether every part of the kernel is implemented here, so that nothing is shared with GPyTorch."""
     return type(kernel) in KERNELS and all(is_known(part) for part in kernel.sub_kernels())
 
 
-def _covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Any:
+def covariance(kernel: gp.Kernel, X: Array, Y: Array) -> Any:
+    """The covariances of a GPyTorch kernel, implemented a second time: (n, d), (m, d) -> (n, m)."""
+    if kernel.active_dims is not None:
+        X, Y = (points[:, kernel.active_dims.numpy()] for points in (X, Y))
     match type(kernel):  # not a subclass, which may compute anything
         case gp.RBFKernel:
             return sk.RBF(_lengthscale(kernel))(X, Y)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from cemverify.console.parsing import Help, Parser, path, positive, whole
 from synthetic import memory
 from synthetic.corpora.chains import ChainSpec
@@ -71,10 +71,8 @@ def add_corpus_arguments(parser: Command) -> None:
     for name in ("configuration", "split", "column", "revision"):
         add(f"--{name}")
     add("--megabytes", type=positive)
-    add("--symbols", type=whole(1))
-    add("--order", type=whole(1))
-    add("--states", type=whole(1))
-    add("--length", type=whole(1))
+    for name in ("symbols", "order", "states", "length"):
+        add(f"--{name}", type=whole(1))
 
 
 def _check_corpus(options: argparse.Namespace) -> None:
@@ -82,10 +80,8 @@ def _check_corpus(options: argparse.Namespace) -> None:
     named = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
     if len(named) > 1:
         raise UsageError(f"{named[0]} and {named[1]} name two corpora; give one of them")
-    if options.corpus is not None and options.corpus not in CORPORA:
-        raise UsageError(
-            f"unknown corpus {options.corpus!r}; choose from {', '.join(CORPORA)}, and --text and --dataset"
-        )
+    if options.corpus is not None:
+        one_of("corpus", options.corpus, dict.fromkeys(CORPORA), ", and --text and --dataset")
     for owner, names, fits in (
         ("--dataset", _OF_DATASETS, options.dataset is not None),
         ("--corpus markov or hidden", _OF_CHAINS, options.corpus in ("markov", "hidden")),

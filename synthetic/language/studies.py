@@ -93,10 +93,9 @@ def add_arguments(parser: Command, name: str | None = None) -> None:
     add("--depth", type=whole(2))
     add("--rows", nargs="+", default=())
     add("--beyond", action="store_true")
-    add("--seeds", type=whole(1))
+    for option in ("--seeds", "--tuning-seeds", "--tuning"):
+        add(option, type=whole(1))
     add("--seed", type=seed, default=0)
-    add("--tuning-seeds", type=whole(1))
-    add("--tuning", type=whole(1))
     add("--preconditioner")
     add("--compile", action=argparse.BooleanOptionalAction)
     add_when(parser)

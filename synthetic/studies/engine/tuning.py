@@ -46,12 +46,6 @@ class Tuned:
         """How many judged trainings diverged."""
         return sum(record.bits is None for record in self.records)
 
-    def over(self, base: Tuned) -> Compared:
-        """This row against another, seed by seed."""
-        row, other = self.row, base.row
-        diverged = self.diverged + base.diverged
-        return compared(row.name, other.name, self.finals, base.finals, diverged, (row.key, other.key))
-
 
 @dataclass(frozen=True)
 class StudyState:
@@ -64,9 +58,13 @@ class StudyState:
         return next((tuned for tuned in self.rows if tuned.row.key == key), None)
 
     def compared(self, keys: Iterable[tuple[Hashable, Hashable]]) -> list[Compared]:
-        """Rows over others, by their keys; pairs with a row that the study lacks are left out."""
+        """Rows over others, seed by seed, by their keys; pairs with a row that the study lacks are left out."""
         pairs = [(self.of(model), self.of(base)) for model, base in keys]
-        return [model.over(base) for model, base in pairs if model is not None and base is not None]
+        return [
+            compared(m.row.name, b.row.name, m.finals, b.finals, m.diverged + b.diverged, (m.row.key, b.row.key))
+            for m, b in pairs
+            if m is not None and b is not None
+        ]
 
     @property
     def seeds(self) -> int:
