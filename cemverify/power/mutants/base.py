@@ -90,18 +90,6 @@ class Call:
 
 
 @dataclass(frozen=True)
-class TooLarge(Plain):
-    """`Plain`, but its updates are too large where a condition holds."""
-
-    where: Condition  # the condition
-    factor: float  # multiplies the update
-    of: type  # the class of configurations to which the fault applies
-
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
-
-
-@dataclass(frozen=True)
 class After:
     """A part that changes the usual method's answer; `change` gets the answer, then the method's arguments."""
 
@@ -249,8 +237,12 @@ class Zoo(list[Mutant]):
         cause: str = ANSWER,
         **more: Unpack[OfPlain],
     ) -> Mutant:
-        """A mutant whose updates are too large where a condition holds; where, factor and of as in `TooLarge`."""
-        return self._of_plain(id_, fault, property_, cause, partial(TooLarge, where, factor, of), **more)
+        """A mutant whose updates are too large by a factor where a condition holds, for configurations of a class."""
+
+        def advance(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+            return usual.advance(x, heads * factor if isinstance(c, of) and where(x, c) else heads, w, c)
+
+        return self._of_plain(id_, fault, property_, cause, partial(plain_but, {"advance": advance}), **more)
 
     def calling(
         self,

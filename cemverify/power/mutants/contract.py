@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from cemverify.power.mutants.base import (
     ANSWER,
     Call,
+    Function,
     Zoo,
     arrays_of,
     fault,
@@ -108,19 +109,15 @@ def _values(*arguments: Any) -> Any:
     return str(arguments[0].dtype), repr(arguments[-1]), str(values)
 
 
-def _are_recorded(arrays: list[Any]) -> bool:
-    return any(isinstance(a, Tensor) and (a.requires_grad or a.is_inference()) for a in arrays)
+def _known_by(about: Function) -> Function:
+    """`remembering` by what is told about each array; not if one records gradients or is of inference mode."""
 
+    def key(*arguments: Any) -> Any:
+        arrays = arrays_of(arguments)
+        recorded = any(isinstance(a, Tensor) and (a.requires_grad or a.is_inference()) for a in arrays)
+        return None if recorded else (repr(arguments[-1]), *map(about, arrays))
 
-def _versions(*arguments: Any) -> Any:
-    arrays = arrays_of(arguments)
-    return None if _are_recorded(arrays) else (repr(arguments[-1]), *((id(a), a._version) for a in arrays))
-
-
-def _addresses_and_sums(*arguments: Any) -> Any:
-    arrays = arrays_of(arguments)
-    about = [(_address(a), tuple(a.shape), str(a.dtype), float(a.sum())) for a in arrays]
-    return None if _are_recorded(arrays) else (repr(arguments[-1]), *about)
+    return remembering(key)
 
 
 ZOO += [
@@ -130,11 +127,12 @@ ZOO += [
         edits=True, answer=remembering(_values, again=lambda answer: answer)),
     ZOO.calling("trusts-the-counter-of-versions",
         "Answers are kept as long as the arrays are the same objects, with the same counts of their versions.",
-        _EDITED, _ANEW, also=_ANY_EDITED, edits=True, answer=remembering(_versions)),
+        _EDITED, _ANEW, also=_ANY_EDITED, edits=True, answer=_known_by(lambda a: (id(a), a._version))),
     ZOO.calling("trusts-addresses-and-sums",
         "Answers are kept as long as arrays lie at the same addresses and have the same sums.",
         "contract/mlp/edited-arrays", "edited: *",
-        also=_ANY_EDITED, edits=True, answer=remembering(_addresses_and_sums)),
+        also=_ANY_EDITED, edits=True, answer=_known_by(
+            lambda a: (_address(a), tuple(a.shape), str(a.dtype), float(a.sum())))),
 ]  # fmt: skip
 
 

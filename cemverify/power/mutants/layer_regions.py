@@ -246,8 +246,6 @@ def smoothed(edges: Callable[[Tensor], Tensor]) -> EnergyLayer:
     )
 
 
-_MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
-
 ZOO += [
     ZOO.answering("energy-of-a-masked-token",
         "The energy has a pull between tokens, and those that are masked count.",
@@ -258,7 +256,7 @@ ZOO += [
         answer=lambda f, x: f(x) + _beyond_mask(f, x.detach())),
     ZOO.made("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
         "gradient/layer/energy", ANSWER, partial(strategies, lambda _, fitness: fitness.mean(-1)),
-        original=partial(strategies, _MEAN)),
+        original=partial(strategies, lambda x, fitness: (x * fitness).sum(-1))),
     ZOO.made("pair-in-the-other-order", "Its blocks are set in another order than it says.",
         "descent/layer/whole-step", "energy: another value", partial(pair, "b", "a"),
         original=partial(pair, "a", "b")),

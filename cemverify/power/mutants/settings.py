@@ -36,10 +36,6 @@ from cemverify.power.mutants.base import Call, Function, Zoo, around, fault, pre
 ZOO = Zoo("settings")
 
 
-def _locale() -> None:
-    locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C")
-
-
 def _digits() -> None:
     torch.set_printoptions(precision=3)  # type: ignore[no-untyped-call]
 
@@ -69,7 +65,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "warning filters": lambda: warnings.simplefilter("ignore"),
     "logging": lambda: logging.getLogger().setLevel(logging.DEBUG),
     "environment": lambda: os.environ.update(OMP_NUM_THREADS="7"),
-    "locale": _locale,
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"),
     "folder": lambda: os.chdir(tempfile.gettempdir()),
     "file mode mask": lambda: os.umask(0o047),
     "import paths": lambda: sys.path.insert(0, tempfile.gettempdir()),
