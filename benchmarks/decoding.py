@@ -94,11 +94,10 @@ def _filled(model: LanguageModel, tokens: Tensor) -> list[Any]:
 
 def _repeated(memory: Any, times: int, context: int) -> Any:
     """The memory repeated and cut to the context; tokens are the second-to-last axis."""
-    tensors = {field.name: getattr(memory, field.name) for field in fields(memory)}
     longer = {
-        name: tensor.repeat(*(1,) * (tensor.dim() - 2), times, 1)[..., :context, :].contiguous()
-        for name, tensor in tensors.items()
-        if isinstance(tensor, Tensor)
+        field.name: tensor.repeat(*(1,) * (tensor.dim() - 2), times, 1)[..., :context, :].contiguous()
+        for field in fields(memory)
+        if isinstance(tensor := getattr(memory, field.name), Tensor)
     }
     return replace(memory, **longer, spare=(None, None))
 

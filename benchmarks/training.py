@@ -80,9 +80,7 @@ def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
         name, config = f"{size} CEM T={T}", shared_preconditioners(presets.full_cem(size, T))
         rows += [Contender(name, config, compiled=compiled) for compiled in ((True, False) if T <= 2 else (False,))]
         rows += [Contender(name, config, path) for path in ("blocks", "formula")]
-    for T in depths:
-        rows.append(Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks"))
-    return rows
+    return rows + [Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks") for T in depths]
 
 
 def measure(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
