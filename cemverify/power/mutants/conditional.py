@@ -95,14 +95,10 @@ def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     return answer + before / 1000
 
 
-@ZOO.calls("contract/attention/determinism", "repeated", also=("mlp",))
-@fault("Noise of one part in a million is added, as if dropout had been left on.")
-def draws_noise(call: Call, *arguments: Any) -> Any:
-    generator = call.memory.setdefault("generator", torch.Generator().manual_seed(0))
-    return call(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
-
-
 ZOO += [
+    ZOO.calling("draws-noise", "Noise of one part in a million is added, as if dropout had been left on.",
+        "contract/attention/determinism", "repeated", also=("mlp",), answer=lambda call, *a: call(*a) * (1 + 1e-6
+            * float(torch.randn((), generator=call.memory.setdefault(0, torch.Generator().manual_seed(0)))))),
     ZOO.calling("edits-its-weights", "W_Q is scaled in place.",
         "contract/attention/inputs-unchanged", "kept: W_Q*", edits=True, answer=followed_by(lambda call, *a:
             overwrite(W := a[-2]["W_Q"], W * 2) if "W_Q" in a[-2] and call.name == "attention" else None)),

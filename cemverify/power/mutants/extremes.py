@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch.nn import functional
 
-from cemverify.power.mutants.base import ANSWER, After, Call, Zoo, fault
+from cemverify.power.mutants.base import ANSWER, After, Zoo
 
 ZOO = Zoo("extremes")
 
 
-@ZOO.calls("extremes/attention/energy-large-logits", ANSWER, of="attention_energy")
-@fault("The attention energy saturates at the largest exponent of float64.")
-def energy_saturates(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    most = math.log(torch.finfo(torch.float64).max) * config.tau * config.heads
-    return call(x, h, weights, config).clip(-most, most)
-
-
 ZOO += [
+    ZOO.calling("energy-saturates", "The attention energy saturates at the largest exponent of float64.",
+        "extremes/attention/energy-large-logits", ANSWER, of="attention_energy", answer=lambda call, x, h, w, c:
+            call(x, h, w, c).clip(-(most := math.log(torch.finfo(torch.float64).max) * c.tau * c.heads), most)),
     ZOO.but("naive-softmax", "The softmax does not subtract its largest logit first.",
         "extremes/attention/large-logits", "not finite",
         softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),

@@ -188,20 +188,16 @@ def prints_where_it_first_did(call: Call, *arguments: Any) -> Any:
         sys.stdout = sys.__stdout__
 
 
-@ZOO.calls("contract/attention/settings-unchanged", "setting: switch interval*")
-@fault("Threads are switched less often for rows of more than a hundred tokens, and from then on.")
-def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
-    if arguments[0].shape[1] > 100:
-        sys.setswitchinterval(0.02)
-    return call(*arguments)
-
-
-@ZOO.calls("contract/mlp/settings-unchanged", "setting: torch print options*", also=("attention",))
-@fault("Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.")
-def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
-    if getattr(arguments[-1], "steps", 1) > 12:
-        _digits()
-    return call(*arguments)
+ZOO += [
+    ZOO.calling("switches-less-in-long-rows",
+        "Threads are switched less often for rows of more than a hundred tokens, and from then on.",
+        "contract/attention/settings-unchanged", "setting: switch interval*",
+        answer=preceded_by(lambda _, x, *rest: sys.setswitchinterval(0.02) if x.shape[1] > 100 else None)),
+    ZOO.calling("prints-few-digits-after-many-steps",
+        "Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.",
+        "contract/mlp/settings-unchanged", "setting: torch print options*", also=("attention",),
+        answer=preceded_by(lambda *a: _digits() if getattr(a[-1], "steps", 1) > 12 else None)),
+]  # fmt: skip
 
 
 @ZOO.calls("contract/attention-energy/settings-unchanged", "setting: random state of Python*", also=("mlp",))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cemverify.power.mutants.base import Call, Part, Zoo, fault, in_both
+from cemverify.power.mutants.base import Part, Zoo, in_both
 from cemverify.power.mutants.contexts import Backwards, first_are_trained
 
 ZOO = Zoo("training")
@@ -112,11 +112,8 @@ ZOO += [
         "zero.",
         "training/attention/preconditioner-every-magnitude", "*", also=("mlp",),
         positive=lambda _, d: torch.where(d > 40, d, torch.log1p(torch.exp(d)))),
+    ZOO.calling("energies-saturate-in-training",
+        "Where pre-activations exceed twelve, the energy gives x no gradient.",
+        "training/mlp-energy/every-magnitude", _PRODUCT, of="mlp_energy", answer=lambda call, x, h, w, c:
+            call(torch.where((x @ w["V"].mT).detach().abs().amax(-1, keepdim=True) > 12, x.detach(), x), h, w, c)),
 ]  # fmt: skip
-
-
-@ZOO.calls("training/mlp-energy/every-magnitude", _PRODUCT, of="mlp_energy")
-@fault("Where pre-activations exceed twelve, the energy gives x no gradient.")
-def energies_saturate_in_training(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
-    far = (x.detach() @ weights["V"].detach().mT).abs().amax(-1, keepdim=True) > 12  # (B, J, 1)
-    return call(torch.where(far, x.detach(), x), h, weights, config)
