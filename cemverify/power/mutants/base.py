@@ -266,8 +266,7 @@ class Zoo(list[Mutant]):
             memory: dict[Any, Any] = {}
 
             def change(name: str, function: Function) -> Function:
-                call = Call(name, function, memory)
-                return (lambda *arguments: answer(call, *arguments)) if fnmatchcase(name, of) else function
+                return partial(answer, Call(name, function, memory)) if fnmatchcase(name, of) else function
 
             return around(implementation, change)
 

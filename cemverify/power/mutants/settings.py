@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from cemverify.cem.torch_internals import set_deterministic
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.power.mutants.base import Call, Function, Zoo, around, fault, preceded_by, sound
+from cemverify.power.mutants.base import Call, Zoo, around, fault, followed_by, preceded_by, sound
 
 ZOO = Zoo("settings")
 
@@ -89,16 +89,8 @@ CHANGES: Mapping[str, Callable[[], object]] = {
 
 def changing(change: Callable[[], object], implementation: Implementation) -> Implementation:
     """An implementation in which each function makes this change after it has computed its answer."""
-
-    def changes(_: str, function: Function) -> Function:
-        def answer(*arguments: Any) -> Any:
-            result = function(*arguments)
-            change()
-            return result
-
-        return answer
-
-    return around(implementation, changes)
+    answer = followed_by(lambda *_: change())
+    return around(implementation, lambda _, function: partial(answer, function))
 
 
 def _beside_jax() -> Implementation:
