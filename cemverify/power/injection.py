@@ -51,9 +51,13 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
         raise ValueError(f"the fault concerns torch's gradients and modes, and it takes {subject.arrays} arrays")
     given = partial(_shifted, arrays=subject.arrays, own_dtype=mutant.own_dtype)
     shifted = _shifted_live if mutant.family in _OF_TORCH else given
-    three = subject.functions, faulty.functions, original.functions
-    names = three[0].keys() & three[1].keys() & three[2].keys()
-    return replace(subject, functions={**three[0], **{name: shifted(*(of[name] for of in three)) for name in names}})
+    both = faulty.functions.keys() & original.functions.keys()
+    changed = {
+        name: shifted(function, faulty.functions[name], original.functions[name])
+        for name, function in subject.functions.items()
+        if name in both
+    }
+    return replace(subject, functions={**subject.functions, **changed})
 
 
 def falling_short(subject: Subject, place: str, epsilon: float) -> Subject:

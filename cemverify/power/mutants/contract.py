@@ -162,10 +162,15 @@ ZOO += [
     ZOO.calling("hangs-tables-on-the-configuration", "The tables of a call are hung on its configuration.",
         _INPUTS, "changed", also=_ANY_INPUTS,
         answer=preceded_by(lambda _, *a: object.__setattr__(a[-1], "_table", 1))),
-    ZOO.calling("returns-its-argument", "Where no weight does anything, the argument itself is returned.",
-        "contract/mlp/edited-arrays", "*", also=("attention",), edits=True, answer=lambda call, x, *a:
-            x if (end := call(x, *a)).shape == x.shape and not any((w != 0).any() for w in a[-2].values()) else end),
 ]  # fmt: skip
+
+
+@ZOO.calls("contract/mlp/edited-arrays", "*", also=("attention",), edits=True)
+@fault("Where no weight does anything, the argument itself is returned.")
+def returns_its_argument(call: Call, *arguments: Any) -> Any:
+    answer, (state, *_, weights, _) = call(*arguments), arguments
+    nothing = not any((array != 0).any() for array in weights.values())
+    return state if nothing and answer.shape == state.shape else answer
 
 
 @ZOO.calls(_EDITED, "later*", also=_ANY_EDITED, edits=True)
