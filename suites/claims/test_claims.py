@@ -36,7 +36,7 @@ FINDINGS = re.findall(r"\(\.\./claims\.md#(\d[^)]*)\)", (DOCS / "explanation" / 
 HELD = {ClaimVerdict.HOLDS, ClaimVerdict.CONDITIONAL}
 
 # measured like the paper's experiments, but not reported in the paper
-OUR_CONTROLS = {"18-depth-two-length", "18-reuse-of-cem"}
+OUR_CONTROLS = {"18-depth-two-length", "18-equal-operations", "18-fixed-memory", "18-reuse-of-cem"}
 
 
 def briefly(claim: Claim) -> Claim:
