@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from benchmarks import decoding, harvest, page
+from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
 from benchmarks.harvest import Setting, Stage
 from benchmarks.measuring import Findings, in_turn
@@ -105,19 +106,23 @@ def test_the_peak_of_memory_is_that_of_this_program() -> None:
 # --- the harvest of a GPU: complete without one, resumable, honest about what is owed -----------------
 
 
-GPU = "benchmarks gpu --device cpu --folder ."
+def run(folder: Path, *options: str) -> int:
+    return main(["gpu", "--device", "cpu", "--folder", str(folder), *options])
 
 
 def test_the_result_says_what_is_owed_without_a_gpu_and_a_finished_stage_is_not_done_again(
-    here: Path, told: Told
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    printed = told(f"{GPU} --only suites --page gpu.md")
+    page = tmp_path / "gpu.md"
+    assert run(tmp_path, "--only", "suites", "--page", str(page)) == 0
+    printed = capfd.readouterr()
     assert "suites: skipped, no CUDA device" in printed.err
     assert "owed, to be run on a GPU" in printed.out
-    result = envelope.read(here / "gpu.json")
+    result = envelope.read(tmp_path / "gpu.json")
     assert result["owed"] == [stage.owed for stage in harvest.STAGES if stage.owed]
-    assert "Owed, since no GPU was at hand" in (here / "gpu.md").read_text()
-    assert "not done again" in told(f"{GPU} --only suites").err
+    assert "Owed, since no GPU was at hand" in page.read_text()
+    assert run(tmp_path, "--only", "suites") == 0
+    assert "not done again" in capfd.readouterr().err
 
 
 def test_the_small_stages_that_need_no_process_of_their_own_work_on_a_cpu(tmp_path: Path) -> None:
@@ -141,16 +146,16 @@ def test_what_a_stage_found_before_it_failed_is_kept(tmp_path: Path, monkeypatch
     assert (stage["finished"], stage["data"]) == (False, {"said": "half"})
 
 
-def test_a_stage_on_a_gpu_is_no_longer_owed(here: Path, told: Told) -> None:
-    harvest.perform("device", "cpu", here, 5.0)
-    file = here / "stage-device.json"
+def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path) -> None:
+    harvest.perform("device", "cpu", tmp_path, 5.0)
+    file = tmp_path / "stage-device.json"
     content = json.loads(file.read_text())
     content["device"] = {**content["device"], "type": "cuda", "name": "a GPU"}
     file.write_text(json.dumps(content))
-    told(f"{GPU} --report --page gpu.md")
-    result = envelope.read(here / "gpu.json")
+    assert run(tmp_path, "--report", "--page", str(tmp_path / "gpu.md")) == 0
+    result = envelope.read(tmp_path / "gpu.json")
     assert "the speed of a GPU" not in result["owed"]
-    assert "on a GPU" in (here / "gpu.md").read_text()
+    assert "on a GPU" in (tmp_path / "gpu.md").read_text()
 
 
 # --- a simulated GPU: some of its paths, in a new process, because the stand-in is loaded before torch ---
