@@ -14,7 +14,7 @@ from cemverify.catalogue.index import recorded
 from cemverify.console.errors import UsageError
 
 # versions that a release of the package made final; a release adds its own
-RELEASED: Sequence[str] = ("2026.11",)
+RELEASED: Sequence[str] = ("2026.11", "2026.12")
 
 
 @cache
