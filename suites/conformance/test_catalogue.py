@@ -131,7 +131,7 @@ def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed(monkeypatch: pytest
     later = {**old, first.id: "2027.02"}
     del later[second.id]
     with pytest.raises(UsageError, match=f"{second.id} is new .* a catalogue 2027.02 already"):
-        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2026.12"), *rows[2:]], {})
+        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.01"), *rows[2:]], {})
     monkeypatch.setattr(writing, "RELEASED", ("2027.02",))
     with pytest.raises(UsageError, match=f"{second.id} is new .* released and so final"):
         writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.02"), *rows[2:]], {})
