@@ -328,5 +328,6 @@ def test_a_signal_ends_a_command_in_a_sentence_and_leaves_nothing(
     sentences = [text for text in errors.splitlines() if text.startswith("error: ")]
     assert len(sentences) == 1, errors
     assert not [words for words in ("Traceback", "Exception ignored") if words in errors], errors
-    assert not list(temporary.iterdir())
+    # importing torch._dynamo makes this folder, which is torch's cache
+    assert {path.name.partition("_")[0] for path in temporary.iterdir()} <= {"torchinductor"}
     assert left(process.pid) == []
