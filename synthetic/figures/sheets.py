@@ -164,7 +164,7 @@ def rounded(quantity: Quantity, column: Column) -> str:
             return f"{value:.3g} ± {spread:.2g}{sign}"
         places = _places(spread, column, value)
         return f"{value:,.{places}f} ± {spread:,.{places}f}{sign}"
-    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
+    if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}{sign}"
     if not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{column.digits - 1}e}{sign}"
