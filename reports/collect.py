@@ -11,7 +11,7 @@ from typing import Any
 from cemverify.results import envelope
 from cemverify.results.envelope import ResultError
 from reports.kinds import sheets_of
-from synthetic.figures.sheets import Sheet, printed
+from synthetic.figures.sheets import Sheet
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,7 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
 def tables_of(source: ResultFile, fold: bool, narrow: bool = False) -> list[Sheet]:
     """The tables of a result, as `sheets_of` makes them."""
     with complete(source):
-        sheets = sheets_of(source.content, fold, narrow)
-        for sheet in sheets:  # a number that nobody can print is told here, with its file
-            printed(sheet)
-    return sheets
+        return sheets_of(source.content, fold, narrow)
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:

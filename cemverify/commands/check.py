@@ -215,9 +215,10 @@ def _finished(
     listening = streamed if options.terse else progress(verbose=options.verbose)
     with listening as listener, closing(events):
         for event in events:
-            listener(event)
-            if isinstance(event, PropertyFinished):
-                records.append(event.record)
+            with interrupts.put_off():  # what was printed is also in the result
+                listener(event)
+                if isinstance(event, PropertyFinished):
+                    records.append(event.record)
             if isinstance(event, RunFinished):
                 return event
             if ended():

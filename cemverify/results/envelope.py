@@ -258,19 +258,21 @@ def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
+    """The content of a JSON file, without NaN, infinity, and numbers that a float cannot hold."""
 
-    def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no JSON number")
+    def number(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError(f"no float can hold {digits if len(digits) < 20 else f'{digits[:20]}...'}")
+        return int(digits) if digits.lstrip("-").isdecimal() else value
 
     try:
-        return json.loads(read_text(path), parse_constant=refuse)
+        return json.loads(read_text(path), parse_constant=number, parse_int=number, parse_float=number)
     except OSError as error:
         raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
         raise ResultError(f"{path} is nested deeper than any result") from error
     except ValueError as error:
-        raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
+        raise ResultError(f"{path} cannot be read as JSON ({error}); is it truncated? Create it again") from error
 
 
 @cache

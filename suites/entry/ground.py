@@ -149,6 +149,7 @@ def spoil(folder: Path) -> None:
         "list": [1, 2],
         "undecided": {name: value for name, value in published.items() if name != "verdict"},
         "nan": sound | {"payload": float("nan")},
+        "huge": sound | {"payload": 10**400},
         "escaping": sound | {"kind": "../../x"},
         "ragged": sound | {"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]},
         "timeless": sound | {"made_by": {**sound["made_by"], "duration_seconds": None}},
