@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from synthetic.figures.sheets import Sheet
 
 DESCRIPTION = """\
-Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
+Prints the tables of result files. Rows that say the same are folded ("gradient: 52 hold"); numbers have as many
 digits as their uncertainty leaves, or as their study prints; the best trained model is bold (in a terminal: has a
 star) if a paired test says that it is. CSV has every digit, with the unit in the heading.
 """

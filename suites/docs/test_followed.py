@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cemverify import TrainedModel, check_implementation, energy_layer
+from cemverify.catalogue.versions import RELEASED
 from cemverify.conformance.implementations.edited import module_of
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
@@ -55,7 +56,7 @@ def test_the_tests_of_the_tutorial_are_collected_and_its_recipe_is_what_init_wri
     importlib.invalidate_caches()
     marks = importlib.import_module("test_layer").test_layer.pytestmark
     assert "gradient/attention/plain" in {parameter.id for parameter in marks[0].args[1]}
-    assert TUTORIAL["tox.ini"] == recipe("tox").replace("NAME", "adapter").replace("CATALOGUE", "2026.11")
+    assert TUTORIAL["tox.ini"] == recipe("tox").replace("NAME", "adapter").replace("CATALOGUE", RELEASED[-1])
 
 
 # --- a property of one's own, and one of the catalogue ---
