@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     nursery.get_ready(name)
     chosen = [p for p in select([], own_properties([own] if own else [])) if p.id == saved.property]
     if (row := retired().get(saved.property)) is not None:
-        raise ValueError(str(row))
+        raise ValueError(f"{row}; {options.file.with_suffix('.py')} still tests the case")
     if not chosen:
         where = f"{own} has" if own else "this version has"
         raise ValueError(f"{where} no property {saved.property!r}; see `cemverify list`")

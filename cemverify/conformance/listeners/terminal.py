@@ -190,7 +190,7 @@ def absences(event: RunFinished, *, verbose: bool = True) -> str:
         verbose: names them all.
     """
     told = {
-        RIGHT: "answers correctly (drop it from not_offered)",
+        RIGHT: "answers correctly (drop it from not_offered, or declare it)",
         IGNORED: "accepted and ignored, or answered wrongly",
     }
     found = [(words, event.absences[outcome]) for outcome, words in told.items() if outcome in event.absences]
