@@ -36,20 +36,20 @@ class TiledInteraction(Interaction):
     Attributes:
         tile: rows in a tile.
         saves_weights: whether weights are kept for the backward pass, or computed again there.
-        by_rows: whether our kernels make the weights of a tile (`cemverify.cem.energies.rows`), which needs a
-            diagonal that the heads share, and no bias except ALiBi.
         note: called with what each evaluation reads from the memory.
         recalled: what an earlier evaluation at the same states has read; only its derivative is computed again.
         sums: to these the gradients of the memory's keys and states are added, instead of going to autograd: one
             sum for all tiles and steps, (B, K, S, R) and (B, S, D) of float32 at least.
+        by_rows: whether our kernels make the weights of a tile (`cemverify.cem.energies.rows`), which needs a
+            diagonal that the heads share, and no bias except ALiBi.
     """
 
     tile: int = 64
     saves_weights: bool = False
-    by_rows: bool = False
     note: Callable[[Reading], None] | None = field(default=None, repr=False)
     recalled: Reading | None = field(default=None, repr=False)
     sums: Reading | None = field(default=None, repr=False)
+    by_rows: bool = False
 
     @classmethod
     def of(
@@ -57,7 +57,8 @@ class TiledInteraction(Interaction):
     ) -> TiledInteraction:
         """The given interaction energy, evaluated in tiles."""
         e = energy
-        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, saves_weights, by_rows)
+        formula = (e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal)
+        return cls(*formula, tile, saves_weights, by_rows=by_rows)
 
     @property
     def formula(self) -> Interaction:
