@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 QUICK = 1.5  # seconds of testing; with its start, the run takes three
 _SUGGESTING = 60.0  # seconds for which each process may try edits
+# seconds of a core for making violations small: keys of known violations are those of small cases, on any machine
+_EXPLAINING_KNOWN = 300.0
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
@@ -146,6 +148,8 @@ def _run(options: argparse.Namespace) -> int:
     nursery.get_ready(options.implementation)
     effort.properties(options)  # refuses bad ones before anything is started
     search_effort = effort.of(options, reads_code=not options.black_box)
+    if options.known is not None:
+        search_effort = replace(search_effort, explaining=_EXPLAINING_KNOWN)
     _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result states

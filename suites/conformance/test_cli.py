@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +15,10 @@ from xml.etree import ElementTree
 import pytest
 
 from cemverify.conformance.gate import known_violations
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.properties import catalogue
+from cemverify.conformance.workers import isolation
 from cemverify.results import envelope
 from suites.kit.commands import Told
 from suites.kit.examples import TIED, UNTIED
@@ -56,6 +60,22 @@ def test_a_terse_run_is_a_line_for_each_verdict_and_one_of_json(told: Told) -> N
     assert (summary["exit_code"], summary["counts"]["violated"]) == (1, 1)
     assert summary["diagnosis"]["causes"][0]["properties"] == ["gradient/attention/plain"]
     assert not printed.err
+
+
+def test_a_run_with_known_violations_takes_more_time_to_make_cases_small(
+    workplace: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "known.toml").touch()
+    spent: list[float] = []
+
+    def run(name: str, _: object, effort: Effort, *__: object, **___: object) -> Iterator[RunFinished]:
+        spent.append(effort.explaining)
+        yield RunFinished(name, [], 0.0)
+
+    monkeypatch.setattr(isolation, "run", run)
+    for known in ("", "--known known.toml"):
+        told(f"{UNTIED_ALONE} {known}", 2)  # nothing was tested
+    assert spent[1] > 5 * spent[0]
 
 
 @pytest.mark.slow
