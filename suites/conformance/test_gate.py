@@ -168,8 +168,9 @@ LAST, AFTER = date(2027, 2, 19), date(2027, 2, 20)  # days of an entry
         *((entry(PLAIN, cause=pattern), [record(PLAIN)], TODAY, 0)
           for pattern in ("wrong sign", "wrong*", "*", "wrong [s]ign")),
         (entry(PLAIN, cause="f[x] = 0"), [record(PLAIN, cause="f[x] = 0")], TODAY, 0),
-        *((entry(PLAIN, cause=f"cached = {before}"), [record(PLAIN, cause="cached = right output")], TODAY, 0)
-          for before in ("golden", "golden output")),  # what causes of 1.0 said
+        # what causes of 1.0 said
+        (entry(PLAIN, cause="cached = golden"), [record(PLAIN, cause="cached = right output")], TODAY, 0),
+        (entry(PLAIN, cause="*= golden*"), [record(PLAIN, cause="first answer of mlp = right answer")], TODAY, 0),
         (entry(PLAIN), [record(PLAIN)], LAST, 0),
         (entry(PLAIN), [record(PLAIN)], AFTER, 1),
         (entry(PLAIN), [HELD], TODAY, 0),  # its property was not tested

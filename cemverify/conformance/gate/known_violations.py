@@ -40,8 +40,7 @@ from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
 OPTIONAL = ("key", "part")  # files from before 1.1 lack them
-# what causes said in 1.0, and say now
-_REWORDED = (("golden output", "right output"), ("golden answer", "right answer"), ("= golden", "= right output"))
+_FORMER = (("cached = right output", "cached = golden"), ("= right ", "= golden "))  # causes now, and in 1.0
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class KnownViolation:
             return False
         if self.key:
             return str(record.key) == self.key
-        cause, accepted = record.cause or "", self.cause
-        for before, now in _REWORDED:
-            accepted = accepted.replace(before, now)
-        return cause == accepted or fnmatchcase(cause, accepted)
+        cause = former = record.cause or ""
+        for now, before in _FORMER:
+            former = former.replace(now, before)
+        return any(each == self.cause or fnmatchcase(each, self.cause) for each in (cause, former))
 
 
 class EntryStanding(StrEnum):
